@@ -1,0 +1,1 @@
+"""The same cases on every target, judged by error bounds."""
