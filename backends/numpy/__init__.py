@@ -1,0 +1,57 @@
+"""The reference backend: runs the kernel function itself, eagerly, on NumPy arrays, one program after another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kittens.arguments import TensorArg
+from kittens.dtypes import BY_NAME, FLOAT8, as_dtype
+from kittens.errors import DTypeError
+from kittens.opset.elementwise import MATHEMATICAL
+from kittens.plugins import hookimpl
+from kittens.runtime import Launch, Run
+from kittens.targets import Numerics, Target, TargetInfo
+
+TARGET = Target("numpy")
+
+
+@hookimpl
+def kittens_targets() -> list[TargetInfo]:
+    return [TargetInfo("numpy", "the reference, eager, on the CPU", can=("execute",))]
+
+
+@hookimpl
+def kittens_adopt(array: Any) -> TensorArg | None:
+    if not isinstance(array, np.ndarray):
+        return None
+    try:
+        dtype = as_dtype(array.dtype)
+    except DTypeError:
+        raise DTypeError(f"NumPy arrays of {array.dtype} are not for kernels", hint=f"convert it to one of {', '.join(BY_NAME)}") from None
+    size = array.itemsize
+    if any(s % size for s in array.strides):
+        return None
+    low, high = np.lib.array_utils.byte_bounds(array) if hasattr(np.lib, "array_utils") else np.byte_bounds(array)  # type: ignore[attr-defined, unused-ignore]
+    address = array.ctypes.data
+    alignment = min(16, address & -address) if address else 16
+    span = ("cpu", low, high) if array.size else None
+    return TensorArg(dtype, array.shape, tuple(s // size for s in array.strides), TARGET, array, array.flags.writeable, alignment, span)
+
+
+@hookimpl
+def kittens_numerics(target: Target) -> Numerics | None:
+    if target.backend != "numpy":
+        return None
+    return Numerics({name: 1.0 for name in MATHEMATICAL}, float8={d.name: "emulated" for d in FLOAT8})
+
+
+@hookimpl
+def kittens_launch(target: Target, launch: Launch) -> Run | None:
+    if target.backend != "numpy":
+        return None
+    from kittens.backends.numpy.launch import execute
+
+    execute(launch)
+    return Run(launch.kernel.name, str(target), "executed", launch.grid, launch.constants)

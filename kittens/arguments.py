@@ -1,0 +1,132 @@
+"""Arguments of a kernel: arrays described without copying, scalars, and what a trace may know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+import numpy as np
+
+from kittens import plugins
+from kittens.dtypes import DType, as_dtype, float32, int32, int64
+from kittens.errors import ArgumentError
+from kittens.ir import Extent, TensorType, TileType
+from kittens.targets import Target
+
+#: Largest power of two that a trace may assume to divide an extent or a stride.
+_MAX_DIVISOR = 256
+
+
+@dataclass(frozen=True)
+class TensorArg:
+    """An array as kernels see it.
+
+    shape and strides are Python integers, strides in elements. `target` is where it lives. `data` is the backend's own
+    handle. `span` is the memory it touches, (space, first byte, end), for finding overlaps; None if unknown.
+    """
+
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    target: Target | None = None
+    data: Any = field(default=None, repr=False, compare=False)
+    writable: bool = True
+    alignment: int = 16
+    span: tuple[Any, int, int] | None = None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def type(self) -> TensorType:
+        """What a trace knows of this argument: extents by the power of two that divides them, unit strides."""
+        dims = tuple(Extent(None, _divisor(n)) for n in self.shape)
+        strides = tuple(Extent(1) if s == 1 else Extent(None, _divisor(s)) for s in self.strides)
+        return TensorType(self.dtype, dims, strides, self.alignment)
+
+
+@dataclass(frozen=True)
+class ScalarArg:
+    """A number passed to a kernel at run time: int32, int64 or float32 (a NumPy scalar keeps its type)."""
+
+    dtype: DType
+    value: Any
+
+    @property
+    def type(self) -> TileType:
+        return TileType(self.dtype)
+
+
+Argument = Union[TensorArg, ScalarArg, None]
+
+
+def _divisor(n: int) -> int:
+    """The largest power of two, up to a limit, that divides n (0 is divided by all)."""
+    return _MAX_DIVISOR if n == 0 else min(n & -n, _MAX_DIVISOR)
+
+
+def spec(dtype: Any, shape: Sequence[int], strides: Sequence[int] | None = None) -> TensorArg:
+    """A tensor argument without data, for looking at what a kernel becomes: kernel.ir(kt.spec("bfloat16", (64, 64)), ...).
+
+    `strides` are in elements, row-major unless given.
+    """
+    extents = tuple(int(n) for n in shape)
+    if strides is None:
+        strides = contiguous(extents)
+    return TensorArg(as_dtype(dtype), extents, tuple(int(s) for s in strides))
+
+
+def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides, in elements."""
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))
+
+
+def adopt(value: Any, name: str) -> Argument:
+    """What an argument is to a kernel. Raises ArgumentError for what no backend knows."""
+    if value is None or isinstance(value, (TensorArg, ScalarArg)):
+        return value
+    if isinstance(value, (bool, np.bool_)):
+        raise ArgumentError(f"argument {name!r} is the bool {value}", hint="make it a keyword-only parameter of the kernel: it chooses code at compile time")
+    if isinstance(value, np.generic):
+        dtype = as_dtype(value.dtype)
+        if dtype not in (int32, int64, float32):
+            raise ArgumentError(f"scalar argument {name!r} is {dtype}", hint="scalars are int32, int64 or float32")
+        return ScalarArg(dtype, value)
+    if isinstance(value, int):
+        if not -(2**63) <= value < 2**63:
+            raise ArgumentError(f"scalar argument {name!r} = {value} does not fit into int64")
+        return ScalarArg(int64, value)
+    if isinstance(value, float):
+        return ScalarArg(float32, value)
+    array = plugins.manager().hook.kittens_adopt(array=value)
+    if array is None:
+        raise ArgumentError(
+            f"argument {name!r} is a {type(value).__module__}.{type(value).__name__}, which no installed backend takes",
+            hint="pass a NumPy, CuPy, torch or MLX array; `kittens doctor` lists the backends",
+        )
+    return array  # type: ignore[no-any-return]
+
+
+def check_outputs(arguments: dict[str, Argument], written: set[str]) -> None:
+    """Raise ArgumentError if an output cannot be written, overlaps itself, or shares memory with another argument."""
+    for name in sorted(written):
+        out = arguments[name]
+        assert isinstance(out, TensorArg)
+        if not out.writable:
+            raise ArgumentError(f"the kernel writes {name!r}, which is read-only", hint=f"pass a writable array; a copy of {name} is one")
+        if any(s == 0 and n > 1 for s, n in zip(out.strides, out.shape)):
+            raise ArgumentError(f"the kernel writes {name!r}, whose elements share memory (a broadcast view)", hint="pass a copy of it")
+        for other, x in arguments.items():
+            if other != name and isinstance(x, TensorArg) and overlap(out.span, x.span):
+                raise ArgumentError(f"the kernel writes {name!r}, which overlaps {other!r} in memory", hint="programs run in no order: give the output memory of its own")
+
+
+def overlap(a: tuple[Any, int, int] | None, b: tuple[Any, int, int] | None) -> bool:
+    """Whether two spans of memory have a byte in common."""
+    return a is not None and b is not None and a[0] == b[0] and a[1] < b[2] and b[1] < a[2]

@@ -1,0 +1,703 @@
+"""Tiles and tensors as a kernel sees them, and `apply`, the one door through which every operation goes.
+
+A `Tile` is a type and a value whose meaning belongs to the executor at work: an IR value while tracing, an array while
+running eagerly. Types are checked here, before any executor sees the operation, so an error is the same everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import threading
+from collections.abc import Sequence
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+from kittens import errors, opset
+from kittens.dtypes import DType, as_dtype, bool_, float32, int64, promote
+from kittens.errors import ArgumentError, ControlFlowError, DTypeError, KittensError, ScopeError, ShapeError
+from kittens.ir import TensorType, TileType, Type
+
+#: Most axes that a tile may have.
+MAX_RANK = 3
+
+Origins = frozenset[tuple[str, int]]
+
+
+class Executor(Protocol):
+    """Something that carries out operations: the tracer, the eager reference, the judge's error arithmetic."""
+
+    grid_rank: int
+    fuses_products: bool
+
+    def apply(self, name: str, call: opset.Call, operands: Sequence[Any]) -> list[Any]: ...
+    def iterate(self, control: Any, frame: Any) -> Any: ...
+    def specialise(self, origins: Origins) -> None: ...
+    def show(self, tile: Tile) -> str: ...
+
+
+_active = threading.local()
+
+
+def current() -> Executor:
+    """The executor at work in this thread; raises ScopeError outside a kernel."""
+    stack = getattr(_active, "stack", None)
+    if not stack:
+        raise ScopeError("tiles exist only inside a kernel", hint="call this from a function decorated with @kt.kernel", location=errors.here())
+    return stack[-1]  # type: ignore[no-any-return]
+
+
+class running:
+    """Context in which `executor` carries out what kernels say."""
+
+    def __init__(self, executor: Executor):
+        self.executor = executor
+
+    def __enter__(self) -> None:
+        if not hasattr(_active, "stack"):
+            _active.stack = []
+        _active.stack.append(self.executor)
+
+    def __exit__(self, *exc: object) -> None:
+        _active.stack.pop()
+
+
+class Tile:
+    """A block of elements, used as a value: NumPy operators, broadcasting, named axes.
+
+    Attributes: `dtype`, `shape` (constant), `ndim`. `known` is set on scalars computed from tensor extents alone: the
+    value in this call and the extents it comes from, so that it can be used as a constant at the price of specialising.
+    """
+
+    __slots__ = ("executor", "known", "product", "type", "value")
+    __array_ufunc__ = None  # a NumPy scalar on the left leaves the operation to us
+
+    def __init__(self, type: TileType, value: Any, executor: Executor, known: tuple[int, Origins] | None = None):
+        self.type = type
+        self.value = value
+        self.executor = executor
+        self.known = known
+        self.product: tuple[Tile, Tile] | None = None
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.type.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents, as Python integers."""
+        return self.type.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes; 0 for a scalar."""
+        return len(self.type.shape)
+
+    def __repr__(self) -> str:
+        return self.executor.show(self)
+
+    # Arithmetic.
+    def __add__(self, other: Any) -> Tile:
+        return _add(self, other)
+
+    def __radd__(self, other: Any) -> Tile:
+        return _add(other, self)
+
+    def __sub__(self, other: Any) -> Tile:
+        return binary("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Tile:
+        return binary("sub", other, self)
+
+    def __mul__(self, other: Any) -> Tile:
+        return binary("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Tile:
+        return binary("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Tile:
+        return binary("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Tile:
+        return binary("div", other, self)
+
+    def __floordiv__(self, other: Any) -> Tile:
+        return binary("floordiv", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Tile:
+        return binary("floordiv", other, self)
+
+    def __mod__(self, other: Any) -> Tile:
+        return binary("mod", self, other)
+
+    def __rmod__(self, other: Any) -> Tile:
+        return binary("mod", other, self)
+
+    def __matmul__(self, other: Any) -> Tile:
+        return matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Tile:
+        return matmul(other, self)
+
+    def __pow__(self, exponent: Any) -> Tile:
+        if exponent == 2 and isinstance(exponent, (int, float)):
+            return self * self
+        _fail(ArgumentError, "a tile can only be raised to the power 2", "say x * x * x, kt.exp2(y * kt.log2(x)), kt.sqrt(x) or kt.rsqrt(x)")
+
+    def __neg__(self) -> Tile:
+        return unary("neg", self)
+
+    def __pos__(self) -> Tile:
+        return self
+
+    def __abs__(self) -> Tile:
+        return unary("abs", self)
+
+    # Bits and logic.
+    def __invert__(self) -> Tile:
+        return unary("bitnot", self)
+
+    def __and__(self, other: Any) -> Tile:
+        return binary("bitand", self, other)
+
+    def __rand__(self, other: Any) -> Tile:
+        return binary("bitand", other, self)
+
+    def __or__(self, other: Any) -> Tile:
+        return binary("bitor", self, other)
+
+    def __ror__(self, other: Any) -> Tile:
+        return binary("bitor", other, self)
+
+    def __xor__(self, other: Any) -> Tile:
+        return binary("bitxor", self, other)
+
+    def __rxor__(self, other: Any) -> Tile:
+        return binary("bitxor", other, self)
+
+    def __lshift__(self, other: Any) -> Tile:
+        return binary("shl", self, other)
+
+    def __rlshift__(self, other: Any) -> Tile:
+        return binary("shl", other, self)
+
+    def __rshift__(self, other: Any) -> Tile:
+        return binary("shr", self, other)
+
+    def __rrshift__(self, other: Any) -> Tile:
+        return binary("shr", other, self)
+
+    # Comparison, element by element. Hashing stays by identity.
+    def __lt__(self, other: Any) -> Tile:
+        return binary("lt", self, other)
+
+    def __le__(self, other: Any) -> Tile:
+        return binary("le", self, other)
+
+    def __gt__(self, other: Any) -> Tile:
+        return binary("gt", self, other)
+
+    def __ge__(self, other: Any) -> Tile:
+        return binary("ge", self, other)
+
+    def __eq__(self, other: Any) -> Tile:  # type: ignore[override]
+        return binary("eq", self, other)
+
+    def __ne__(self, other: Any) -> Tile:  # type: ignore[override]
+        return binary("ne", self, other)
+
+    __hash__ = object.__hash__
+
+    # What a run-time value cannot be in Python.
+    def __bool__(self) -> NoReturn:
+        _fail(
+            ControlFlowError,
+            f"the truth of a run-time value ({self.type}) decides Python control flow (if, while, and, or, not, in)",
+            "branch with `for _ in kt.when(condition):`, choose with kt.where(condition, a, b), combine with & | ~; "
+            "an extent becomes a constant with kt.static(x.shape[0])",
+        )
+
+    def __index__(self) -> NoReturn:
+        _fail(
+            ControlFlowError,
+            f"a run-time value ({self.type}) is used where Python needs an integer (range(), an index, a slice)",
+            "loop with kt.range(...); an extent becomes a constant with kt.static(x.shape[0])",
+        )
+
+    __int__ = __index__
+
+    def __float__(self) -> NoReturn:
+        _fail(ControlFlowError, f"a run-time value ({self.type}) has no Python number", "convert with .to(kt.float32) and go on computing with the tile")
+
+    def __len__(self) -> NoReturn:
+        _fail(ControlFlowError, "a tile has no len()", "its extents are the Python integers in .shape")
+
+    def __iter__(self) -> NoReturn:
+        _fail(ControlFlowError, "a tile cannot be iterated over or unpacked", "take halves with kt.split, reduce along an axis, or load smaller tiles in kt.range")
+
+    def __contains__(self, item: object) -> NoReturn:
+        _fail(ControlFlowError, "`in` needs the run-time contents of a tile", "say (tile == x).any(axis=0)")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _fail(ControlFlowError, "a tile is not a NumPy array", "use the functions of kittens on it; .numpy() shows the elements where there are any")
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        _fail(ControlFlowError, "tiles are values and cannot be assigned into", "make a new one with kt.where(mask, new, old)")
+
+    def __getitem__(self, key: Any) -> Tile:
+        """New axes and nothing else: x[:, None], x[None, :], x[...]."""
+        keys = key if isinstance(key, tuple) else (key,)
+        given = [k for k in keys if k is not None and k is not Ellipsis]
+        if any(not (isinstance(k, slice) and k == slice(None)) for k in given) or len(given) > self.ndim or keys.count(Ellipsis) > 1:
+            _fail(ShapeError, f"a tile of shape {self.shape} cannot be indexed with {_spell(key)}",
+                  "only new axes, as in x[:, None]; take parts with kt.split or by loading smaller tiles")  # fmt: skip
+        if Ellipsis in keys:
+            at = keys.index(Ellipsis)
+            keys = keys[:at] + (slice(None),) * (self.ndim - len(given)) + keys[at + 1 :]
+        else:
+            keys = keys + (slice(None),) * (self.ndim - len(given))
+        extents = iter(self.shape)
+        return reshape(self, tuple(1 if k is None else next(extents) for k in keys))
+
+    # Shape and type.
+    @property
+    def T(self) -> Tile:
+        """The transpose of a matrix."""
+        if self.ndim != 2:
+            _fail(ShapeError, f".T is the transpose of a matrix; this tile has shape {self.shape}", "name the order with kt.transpose(x, axes)")
+        return transpose(self, (1, 0))
+
+    def to(self, dtype: Any) -> Tile:
+        """The elements converted to `dtype`: floats to nearest even, float8 saturating (docs/semantics.md, Conversions)."""
+        return cast(self, dtype)
+
+    def bitcast(self, dtype: Any) -> Tile:
+        """The same bits read as another type of the same size."""
+        return _attrs_op("bitcast", (self,), {"dtype": _dtype(dtype).name})
+
+    def reshape(self, *shape: Any) -> Tile:
+        """The same elements, in row-major order, in another shape."""
+        return reshape(self, shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape)
+
+    def sum(self, axis: int) -> Tile:
+        """Sum along an axis, in float32 (or int32) at least."""
+        return reduce("sum", self, axis)
+
+    def max(self, axis: int) -> Tile:
+        """Largest element along an axis; NaN if there is one."""
+        return reduce("max", self, axis)
+
+    def min(self, axis: int) -> Tile:
+        """Smallest element along an axis; NaN if there is one."""
+        return reduce("min", self, axis)
+
+    def argmax(self, axis: int) -> Tile:
+        """Index (int32) of the first largest element along an axis, or of the first NaN."""
+        return reduce("argmax", self, axis)
+
+    def any(self, axis: int) -> Tile:
+        """Whether any element of a bool tile is true along an axis."""
+        return reduce("any", self, axis)
+
+    def all(self, axis: int) -> Tile:
+        """Whether all elements of a bool tile are true along an axis."""
+        return reduce("all", self, axis)
+
+    def cumsum(self, axis: int) -> Tile:
+        """Running sums along an axis, in float32 (or int32) at least."""
+        return reduce("cumsum", self, axis)
+
+    def numpy(self) -> Any:
+        """The elements as a NumPy array, for looking at while running on the reference; an error while tracing."""
+        if not isinstance(self.value, np.ndarray):
+            _fail(ControlFlowError, "this tile has no elements yet: the kernel is being traced", "look at values by running on NumPy arrays, or with kt.print")
+        return self.value.copy()
+
+
+class Tensor:
+    """A tensor in global memory, or a view of one. Indexed like NumPy down to the 1 or 2 axes that a tile covers.
+
+    `shape` holds one scalar tile an axis (int64), `dtype` and `ndim` are constants.
+    """
+
+    __slots__ = ("executor", "shape", "type", "value")
+    __array_ufunc__ = None
+
+    def __init__(self, type: TensorType, value: Any, shape: tuple[Tile, ...], executor: Executor):
+        self.type = type
+        self.value = value
+        self.shape = shape
+        self.executor = executor
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self.type.rank
+
+    def __repr__(self) -> str:
+        return f"<{self.type}>"
+
+    @property
+    def T(self) -> Tensor:
+        """The view with the axes in reverse order."""
+        return self.permute(*reversed(range(self.ndim)))
+
+    def permute(self, *axes: int) -> Tensor:
+        """The view whose axis i is axis `axes[i]` of this one."""
+        if sorted(axes) != list(range(self.ndim)):
+            _fail(ShapeError, f"permute{tuple(axes)} of a tensor with {self.ndim} axes", "name each axis once")
+        return _view("permute", self, (), {"perm": tuple(axes)}, tuple(self.shape[a] for a in axes))
+
+    def __getitem__(self, key: Any) -> Tensor:
+        """Integers (constant or run-time) drop an axis, slices lo:hi narrow it, `...` and `:` keep axes."""
+        keys = list(key) if isinstance(key, tuple) else [key]
+        ellipses = [i for i, k in enumerate(keys) if k is Ellipsis]
+        if len(ellipses) > 1 or len(keys) - len(ellipses) > self.ndim:
+            _fail(ShapeError, f"{len(keys)} indices for a tensor of {self.ndim} axes")
+        if ellipses:
+            at = ellipses[0]
+            keys[at : at + 1] = [slice(None)] * (self.ndim - len(keys) + 1)
+        view, axis = self, 0
+        for k in keys:
+            if isinstance(k, slice):
+                view = _sliced(view, axis, k)
+                axis += 1
+            else:
+                view = _indexed(view, axis, k)
+        return view
+
+    def __iter__(self) -> NoReturn:
+        _fail(ControlFlowError, "a tensor cannot be iterated over or unpacked", "loop over tile coordinates with kt.range")
+
+    def __len__(self) -> NoReturn:
+        _fail(ControlFlowError, "a tensor has no len()", "its extents are in .shape")
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        _fail(ControlFlowError, "a tensor is written with kt.store", "kt.store(tensor, coordinates, tile)")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _fail(ControlFlowError, "a tensor of a kernel is not a NumPy array", "load a tile with kt.load(tensor, coordinates, shape)")
+
+
+def _arithmetic_on_tensor(name: str) -> Any:
+    def method(self: Tensor, *other: Any) -> NoReturn:
+        _fail(DTypeError, "a tensor lives in global memory; operators work on tiles", "load a tile first: kt.load(tensor, coordinates, shape)")
+
+    method.__name__ = name
+    return method
+
+
+for _op in "add sub mul truediv floordiv mod matmul pow and or xor lshift rshift".split():
+    for _name in (f"__{_op}__", f"__r{_op}__"):
+        setattr(Tensor, _name, _arithmetic_on_tensor(_name))
+for _name in "__neg__ __abs__ __invert__ __lt__ __le__ __gt__ __ge__ __bool__".split():
+    setattr(Tensor, _name, _arithmetic_on_tensor(_name))
+
+
+def _fail(kind: type[KittensError], message: str, hint: str = "") -> NoReturn:
+    raise kind(message, hint=hint, location=errors.here())
+
+
+def _spell(key: Any) -> str:
+    if isinstance(key, tuple):
+        return ", ".join(map(_spell, key))
+    if isinstance(key, slice):
+        return ":" if key == slice(None) else f"{_spell(key.start)}:{_spell(key.stop)}"
+    return "..." if key is Ellipsis else "" if key is None else str(key.type) if isinstance(key, Tile) else repr(key)
+
+
+def _dtype(spec: Any) -> DType:
+    try:
+        return as_dtype(spec)
+    except KittensError as error:
+        error.location = errors.here()
+        raise
+
+
+def apply(name: str, operands: Sequence[Tile | Tensor], attrs: dict[str, Any]) -> list[Tile]:
+    """Check one operation and have the current executor carry it out."""
+    executor = current()
+    for x in operands:
+        if x.executor is not executor:
+            _fail(ScopeError, "a tile or tensor of another kernel is used here", "tiles live as long as one run of their kernel; pass data between kernels in tensors")
+    types: list[Type] = [x.type for x in operands]
+    try:
+        call = opset.infer(name, types, attrs)
+        values = executor.apply(name, call, [x.value for x in operands])
+    except KittensError as error:
+        error.location = error.location or errors.here()
+        raise
+    return [Tile(t, v, executor) for t, v in zip(call.results, values) if isinstance(t, TileType)]
+
+
+def _attrs_op(name: str, operands: Sequence[Any], attrs: dict[str, Any]) -> Tile:
+    (result,) = apply(name, [as_tile(x) for x in operands], attrs)
+    return result
+
+
+def _view(name: str, tensor: Tensor, operands: Sequence[Tile], attrs: dict[str, Any], shape: tuple[Tile, ...]) -> Tensor:
+    executor = current()
+    if tensor.executor is not executor:
+        _fail(ScopeError, "a tensor of another kernel is used here", "pass it as an argument of this kernel")
+    try:
+        call = opset.infer(name, [tensor.type, *(x.type for x in operands)], attrs)
+        (value,) = executor.apply(name, call, [tensor.value, *(x.value for x in operands)])
+    except KittensError as error:
+        error.location = error.location or errors.here()
+        raise
+    (type,) = call.results
+    assert isinstance(type, TensorType)
+    return Tensor(type, value, shape, executor)
+
+
+def _indexed(view: Tensor, axis: int, key: Any) -> Tensor:
+    i = integer(key, "an index of a tensor")
+    if _is_number(key) and key < 0:
+        i = binary("add", view.shape[axis], int(key))
+    return _view("index", view, [i], {"axis": axis}, view.shape[:axis] + view.shape[axis + 1 :])
+
+
+def _sliced(view: Tensor, axis: int, key: slice) -> Tensor:
+    if key == slice(None):
+        return view
+    if key.step is not None and not (_is_number(key.step) and key.step == 1):
+        _fail(ShapeError, "a slice of a tensor takes no step", "load every element and choose with kt.where, or pass a strided view in")
+    extent = view.shape[axis]
+
+    def bound(k: Any, default: Tile) -> Tile:
+        if k is None:
+            return default
+        i = cast(integer(k, "a bound of a slice"), int64)
+        if _is_number(k) and k < 0:
+            i = binary("add", extent, i)
+        return binary("minimum", binary("maximum", i, 0), extent)
+
+    lo, hi = bound(key.start, constant(0, int64)), bound(key.stop, extent)
+    length = hi if key.start is None else binary("maximum", binary("sub", hi, lo), 0)
+    return _view("slice", view, [lo, hi], {"axis": axis}, view.shape[:axis] + (length,) + view.shape[axis + 1 :])
+
+
+# Numbers and tiles.
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, (bool, int, float, np.generic))
+
+
+def constant(value: Any, dtype: DType, shape: tuple[int, ...] = ()) -> Tile:
+    """A tile filled with a Python number, converted to `dtype`; refuses what the type cannot hold."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(value, (bool, int, float)):
+        _fail(DTypeError, f"{type(value).__name__} is not a number a tile can hold")
+    if dtype.is_integer:
+        if isinstance(value, float):
+            if not value.is_integer():
+                _fail(DTypeError, f"{value!r} is not an integer, the tile is {dtype}", "convert the tile with .to(kt.float32)")
+            value = int(value)
+        low, high = (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1) if dtype.kind == "i" else (0, 2**dtype.bits - 1)
+        if not low <= value <= high:
+            _fail(DTypeError, f"{value} does not fit into {dtype} ({low} to {high})", "use a wider type")
+        value = int(value)
+    elif dtype.kind == "b":
+        if value not in (0, 1):
+            _fail(DTypeError, f"{value!r} is not a bool")
+        value = bool(value)
+    else:
+        value = float(value)
+    (result,) = apply("const", (), {"value": value, "dtype": dtype.name, "shape": shape})
+    if shape == () and dtype.is_integer:
+        result.known = (value, frozenset())
+    return result
+
+
+def as_tile(x: Any, like: DType | None = None) -> Tile:
+    """`x` as a tile; a Python number becomes a scalar of `like`."""
+    if isinstance(x, Tile):
+        return x
+    if isinstance(x, Tensor):
+        _fail(DTypeError, "a tensor is used where a tile is needed", "load a tile first: kt.load(tensor, coordinates, shape)")
+    if _is_number(x) and like is not None:
+        if isinstance(x, (float, np.floating)) and like.kind in "biu":
+            _fail(DTypeError, f"the float {x!r} meets a tile of {like}", "convert the tile first, with .to(kt.float32)")
+        if isinstance(x, (bool, np.bool_)) and like.kind != "b":
+            _fail(DTypeError, f"the bool {x!r} meets a tile of {like}", "use 0 or 1, or kt.where")
+        return constant(x, like)
+    if _is_number(x):
+        return constant(x, bool_ if isinstance(x, bool) else int64 if isinstance(x, int) else float32)
+    _fail(DTypeError, f"{type(x).__name__} is used where a tile is needed")
+
+
+def integer(x: Any, what: str) -> Tile:
+    """`x` as an integer scalar tile."""
+    if isinstance(x, Tile):
+        if x.shape == () and x.dtype.is_integer:
+            return x
+        _fail(DTypeError, f"{what} is an integer scalar, not {x.type}")
+    if isinstance(x, (int, np.integer)) and not isinstance(x, bool):
+        return constant(int(x), int64)
+    _fail(DTypeError, f"{what} is an integer, not {x!r}" if not isinstance(x, Tensor) else f"{what} is an integer, not a tensor")
+
+
+def extent(x: Any, what: str = "an extent of a tile") -> int:
+    """`x` as a positive Python integer. An extent of a tensor is made constant: the kernel specialises on it."""
+    n = static(x, what)
+    if n < 1:
+        _fail(ShapeError, f"{what} is at least 1, not {n}")
+    return n
+
+
+def static(x: Any, what: str = "kt.static") -> int:
+    """A Python integer from an extent of a tensor (or arithmetic on extents); the kernel specialises on its value.
+
+    Raises ShapeError for a value that is known only while the kernel runs.
+    """
+    if isinstance(x, Tile):
+        if x.known is None:
+            _fail(ShapeError, f"{what} must be a constant, and this {x.type} is known only at run time",
+                  "use a keyword-only parameter of the kernel, or an extent such as x.shape[-1]")  # fmt: skip
+        current().specialise(x.known[1])
+        return x.known[0]
+    try:
+        return operator.index(x)
+    except TypeError:
+        _fail(ShapeError, f"{what} must be an integer, not {x!r}")
+
+
+def shape_of(shape: Any) -> tuple[int, ...]:
+    """A tile shape from what the user gave: integers or extents."""
+    items = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    if len(items) > MAX_RANK:
+        _fail(ShapeError, f"a tile has at most {MAX_RANK} axes, not {len(items)}")
+    return tuple(extent(x) for x in items)
+
+
+# Operations with checks and conversions of their own.
+
+_KNOWN = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul,
+    "maximum": max, "minimum": min,
+    "floordiv": lambda a, b: a // b if b else 0,
+    "mod": lambda a, b: a % b if b else 0,
+    "cdiv": lambda a, b: -(-a // b) if b else 0,
+}  # fmt: skip
+
+
+def unify(name: str, *operands: Any) -> list[Tile]:
+    """Bring operands to one dtype and one shape: numbers take the tiles' type, tiles widen and broadcast."""
+    tiles = [x for x in operands if isinstance(x, Tile)]
+    for x in operands:
+        if not isinstance(x, Tile) and not _is_number(x):
+            as_tile(x)
+    if not tiles:
+        _fail(DTypeError, f"{name} needs at least one tile among its operands")
+    dtype = tiles[0].dtype
+    try:
+        for t in tiles[1:]:
+            dtype = promote(dtype, t.dtype)
+    except DTypeError as error:
+        error.message = f"{name}: {error.message}"
+        error.location = errors.here()
+        raise
+    cast_up = [cast(as_tile(x, dtype), dtype) for x in operands]
+    try:
+        shape = np.broadcast_shapes(*(t.shape for t in cast_up))
+    except ValueError:
+        shapes = " and ".join(str(t.shape) for t in tiles)
+        _fail(ShapeError, f"{name}: shapes {shapes} do not broadcast", "add an axis with x[:, None] or x[None, :]")
+    return [broadcast(t, shape) for t in cast_up]
+
+
+def unary(name: str, x: Any) -> Tile:
+    """An element-by-element operation of one operand."""
+    if not isinstance(x, Tile):
+        as_tile(x)
+        _fail(DTypeError, f"{name} takes a tile, not {x!r}", "use the math module on Python numbers")
+    return _attrs_op(name, (x,), {})
+
+
+def binary(name: str, a: Any, b: Any) -> Tile:
+    """An element-by-element operation of two operands, brought together by `unify`."""
+    x, y = unify(name, a, b)
+    (result,) = apply(name, (x, y), {})
+    if x.known and y.known and name in _KNOWN:
+        result.known = _KNOWN[name](x.known[0], y.known[0]), x.known[1] | y.known[1]
+    return result
+
+
+def _add(a: Any, b: Any) -> Tile:
+    """a + b; where one side is a product just made, one accumulation (docs/semantics.md, Products)."""
+    if isinstance(a, Tile) and isinstance(b, Tile) and a.type == b.type and current().fuses_products:
+        for product, rest in ((b, a), (a, b)):
+            if product.product is not None:
+                (result,) = apply("mma", (*product.product, rest), {})
+                return result
+    return binary("add", a, b)
+
+
+def matmul(a: Any, b: Any, acc: Any = None) -> Tile:
+    """The matrix product a @ b, or acc + a @ b in one accumulation."""
+    x, y = as_tile(a), as_tile(b)
+    if acc is not None:
+        (result,) = apply("mma", (x, y, as_tile(acc)), {})
+        return result
+    (result,) = apply("mma", (x, y), {})
+    result.product = (x, y)
+    return result
+
+
+def cast(x: Tile, dtype: Any) -> Tile:
+    """`x` converted to `dtype`; itself if it has it already."""
+    to = _dtype(dtype)
+    if x.dtype == to:
+        return x
+    result = _attrs_op("cast", (x,), {"dtype": to.name})
+    if to.is_integer:
+        result.known = x.known
+    return result
+
+
+def broadcast(x: Tile, shape: tuple[int, ...]) -> Tile:
+    """`x` with axes of extent 1 repeated, and leading axes added, to `shape`; itself if it has it already."""
+    return x if x.shape == shape else _attrs_op("broadcast", (x,), {"shape": tuple(shape)})
+
+
+def reshape(x: Tile, shape: Any) -> Tile:
+    """The same elements, in row-major order, in another shape; one extent may be -1."""
+    items = tuple(shape)
+    wild = [i for i, n in enumerate(items) if isinstance(n, int) and n == -1]
+    if len(wild) > 1:
+        _fail(ShapeError, "only one extent of a reshape may be -1")
+    if wild:
+        rest = math.prod(extent(n) for i, n in enumerate(items) if i != wild[0])
+        items = items[: wild[0]] + (max(1, x.type.size // rest),) + items[wild[0] + 1 :]
+    new = shape_of(items)
+    return x if x.shape == new else _attrs_op("reshape", (x,), {"shape": new})
+
+
+def transpose(x: Tile, axes: Sequence[int]) -> Tile:
+    """The tile whose axis i is axis `axes[i]` of `x`."""
+    order = tuple(a + x.ndim if a < 0 else a for a in axes)
+    if sorted(order) != list(range(x.ndim)):
+        _fail(ShapeError, f"transpose of a tile of shape {x.shape} with axes {tuple(axes)}", "name each axis once")
+    return x if order == tuple(range(x.ndim)) else _attrs_op("transpose", (x,), {"perm": order})
+
+
+def axis_of(x: Tile, axis: Any, name: str) -> int:
+    """An axis of `x`, counted from the end (negative)."""
+    if not isinstance(axis, int) or isinstance(axis, bool) or not -x.ndim <= axis < x.ndim:
+        _fail(ShapeError, f"{name}: no axis {axis!r} in a tile of shape {x.shape}", f"axes are 0 to {x.ndim - 1}" if x.ndim else "a scalar has no axes")
+    return axis - x.ndim if axis >= 0 else axis
+
+
+def reduce(name: str, x: Any, axis: Any) -> Tile:
+    """A reduction or scan along one axis."""
+    t = as_tile(x)
+    return _attrs_op(name, (t,), {"axis": axis_of(t, axis, name)})
