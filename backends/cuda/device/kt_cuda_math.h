@@ -1,0 +1,97 @@
+// Arithmetic and conversions. Bounds are in units of the last place of float32, over all inputs.
+#pragma once
+
+KT_FN kt_u32 kt_bits(float x) { return __float_as_uint(x); }
+KT_FN float kt_from_bits(kt_u32 x) { return __uint_as_float(x); }
+
+KT_FN float kt_fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }  // rounded once
+KT_FN float kt_div(float a, float b) { return __fdiv_rn(a, b); }              // correctly rounded, as the next two
+KT_FN float kt_sqrt(float x) { return __fsqrt_rn(x); }
+KT_FN float kt_rcp(float x) { return __frcp_rn(x); }
+KT_FN float kt_rint(float x) {  // to the nearest whole number, ties to even
+  float r;
+  KT_ASM_PURE(r = __builtin_rintf(x), "cvt.rni.f32.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+KT_FN float kt_abs(float x) { return kt_from_bits(kt_bits(x) & 0x7fffffffu); }
+
+// NaN if either is NaN.
+KT_FN float kt_max(float a, float b) {
+  float r;
+  KT_ASM_PURE(r = a != a ? a : a < b || b != b ? b : a, "max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+KT_FN float kt_min(float a, float b) {
+  float r;
+  KT_ASM_PURE(r = a != a ? a : b < a || b != b ? b : a, "min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+
+#include "kt_convert.h"
+#include "kt_math.h"
+
+KT_FN float kt_exp2(float x) {  // 2
+  float r;
+  KT_ASM_PURE(r = kt_soft_exp2(x), "ex2.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+KT_FN float kt_log2(float x) { return kt_soft_log2(x); }  // see kt_math.h; lg2.approx is bad in relative terms near 1
+KT_FN float kt_rsqrt(float x) {  // 2
+  float r;
+  KT_ASM_PURE(r = kt_soft_rsqrt(x), "rsqrt.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
+// ---- 16-bit floats; a pair is packed in 32 bits, the first in the lower half
+
+KT_FN kt_u16 kt_f32_to_bf16(float x) {
+  kt_u16 r;
+  KT_ASM_PURE(r = kt_soft_f32_to_bf16(x), "cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x));
+  return r;
+}
+KT_FN kt_u32 kt_f32x2_to_bf16x2(float lo, float hi) {
+  kt_u32 r;
+  KT_ASM_PURE((r = kt_soft_f32_to_bf16(lo) | kt_u32(kt_soft_f32_to_bf16(hi)) << 16),
+              "cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+  return r;
+}
+KT_FN kt_u16 kt_f32_to_f16(float x) {
+  kt_u16 r;
+  KT_ASM_PURE(r = kt_sim::f16_bits(x), "cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x));
+  return r;
+}
+KT_FN kt_u32 kt_f32x2_to_f16x2(float lo, float hi) {
+  kt_u32 r;
+  KT_ASM_PURE((r = kt_sim::f16_bits(lo) | kt_u32(kt_sim::f16_bits(hi)) << 16),
+              "cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+  return r;
+}
+KT_FN float kt_f16_to_f32(kt_u16 x) {
+  float r;
+  KT_ASM_PURE(r = kt_sim::f16_value(x), "cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x));
+  return r;
+}
+
+// ---- float8
+
+#if __CUDA_ARCH__ >= 890
+KT_FN kt_u8 kt_f32_to_e4m3fn(float x) {
+  kt_u16 r;
+  KT_ASM_PURE(r = kt_soft_f32_to_e4m3fn(x), "cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(r) : "f"(0.0f), "f"(x));
+  return kt_u8(r);
+}
+KT_FN kt_u8 kt_f32_to_e5m2(float x) {
+  kt_u16 r;
+  KT_ASM_PURE(r = kt_soft_f32_to_e5m2(x), "cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(r) : "f"(0.0f), "f"(x));
+  return kt_u8(r);
+}
+#else
+KT_FN kt_u8 kt_f32_to_e4m3fn(float x) { return kt_soft_f32_to_e4m3fn(x); }
+KT_FN kt_u8 kt_f32_to_e5m2(float x) { return kt_soft_f32_to_e5m2(x); }
+#endif
+KT_FN kt_u8 kt_f32_to_e4m3fnuz(float x) { return kt_soft_f32_to_e4m3fnuz(x); }
+KT_FN kt_u8 kt_f32_to_e5m2fnuz(float x) { return kt_soft_f32_to_e5m2fnuz(x); }
+KT_FN float kt_e4m3fn_to_f32(kt_u8 x) { return kt_soft_e4m3fn_to_f32(x); }
+KT_FN float kt_e5m2_to_f32(kt_u8 x) { return kt_soft_e5m2_to_f32(x); }
+KT_FN float kt_e4m3fnuz_to_f32(kt_u8 x) { return kt_soft_e4m3fnuz_to_f32(x); }
+KT_FN float kt_e5m2fnuz_to_f32(kt_u8 x) { return kt_soft_e5m2fnuz_to_f32(x); }

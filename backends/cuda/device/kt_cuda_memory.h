@@ -1,0 +1,261 @@
+// Loads, stores and copies. Widths are in bits; an address is a multiple of its width.
+#pragma once
+
+// The block's shared memory, whose size is given at launch: `KT_SHARED_MEMORY(smem);` declares kt_smem smem.
+#ifndef KT_SIM
+extern __shared__ __align__(1024) kt_u8 kt_shared_bytes[];
+#define KT_SHARED_MEMORY(name) const kt_smem name = kt_smem(__cvta_generic_to_shared(kt_shared_bytes))
+#endif
+
+// ---- global memory
+
+KT_FN kt_u8 kt_ld_global_b8(kt_in p KT_SITE) {
+  KT_HERE;
+  kt_u32 r;
+  KT_ASM(r = kt_sim::load_global<kt_u8>(p), "ld.global.u8 %0, [%1];" : "=r"(r) : "l"(p));
+  return kt_u8(r);
+}
+KT_FN kt_u16 kt_ld_global_b16(kt_in p KT_SITE) {
+  KT_HERE;
+  kt_u16 r;
+  KT_ASM(r = kt_sim::load_global<kt_u16>(p), "ld.global.u16 %0, [%1];" : "=h"(r) : "l"(p));
+  return r;
+}
+KT_FN kt_u32 kt_ld_global_b32(kt_in p KT_SITE) {
+  KT_HERE;
+  kt_u32 r;
+  KT_ASM(r = kt_sim::load_global<kt_u32>(p), "ld.global.u32 %0, [%1];" : "=r"(r) : "l"(p));
+  return r;
+}
+KT_FN kt_u32x2 kt_ld_global_b64(kt_in p KT_SITE) {
+  KT_HERE;
+  kt_u32x2 r;
+  KT_ASM(r = kt_sim::load_global<kt_u32x2>(p), "ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(r.x), "=r"(r.y) : "l"(p));
+  return r;
+}
+KT_FN kt_u32x4 kt_ld_global_b128(kt_in p KT_SITE) {
+  KT_HERE;
+  kt_u32x4 r;
+  KT_ASM(r = kt_sim::load_global<kt_u32x4>(p), "ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+         : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(p));
+  return r;
+}
+// As kt_ld_global_b128, for data that nobody writes while the kernel runs and that is read once: evicted first.
+KT_FN kt_u32x4 kt_ld_global_once_b128(kt_in p KT_SITE) {
+  KT_HERE;
+  kt_u32x4 r;
+  KT_ASM_PURE(r = kt_sim::load_global<kt_u32x4>(p),
+              "ld.global.nc.L1::no_allocate.L2::evict_first.v4.u32 {%0, %1, %2, %3}, [%4];"
+              : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(p));
+  return r;
+}
+
+KT_FN void kt_st_global_b8(kt_out p, kt_u8 v KT_SITE) {
+  KT_HERE;
+  KT_ASM(kt_sim::store_global(p, v), "st.global.u8 [%0], %1;" ::"l"(p), "r"(kt_u32(v)) : "memory");
+}
+KT_FN void kt_st_global_b16(kt_out p, kt_u16 v KT_SITE) {
+  KT_HERE;
+  KT_ASM(kt_sim::store_global(p, v), "st.global.u16 [%0], %1;" ::"l"(p), "h"(v) : "memory");
+}
+KT_FN void kt_st_global_b32(kt_out p, kt_u32 v KT_SITE) {
+  KT_HERE;
+  KT_ASM(kt_sim::store_global(p, v), "st.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+KT_FN void kt_st_global_b64(kt_out p, kt_u32x2 v KT_SITE) {
+  KT_HERE;
+  KT_ASM(kt_sim::store_global(p, v), "st.global.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(v.x), "r"(v.y) : "memory");
+}
+KT_FN void kt_st_global_b128(kt_out p, kt_u32x4 v KT_SITE) {
+  KT_HERE;
+  KT_ASM(kt_sim::store_global(p, v), "st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y),
+         "r"(v.z), "r"(v.w) : "memory");
+}
+// As kt_st_global_b128, for data that this kernel does not read again: evicted first.
+KT_FN void kt_st_global_once_b128(kt_out p, kt_u32x4 v KT_SITE) {
+  KT_HERE;
+  KT_ASM(kt_sim::store_global(p, v), "st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y),
+         "r"(v.z), "r"(v.w) : "memory");
+}
+
+// A hint that the line at p will be read; p may point anywhere.
+KT_FN void kt_prefetch(kt_in p) { KT_ASM((void)p, "prefetch.global.L2 [%0];" ::"l"(p)); }
+
+// Adds at once for all threads of the grid and returns what was there. The order of additions is not fixed.
+KT_FN float kt_atomic_add_f32(kt_out p, float v KT_SITE) {
+  KT_HERE;
+  float r;
+  KT_ASM(r = kt_sim::atomic_add_global(p, v), "atom.global.add.f32 %0, [%1], %2;" : "=f"(r) : "l"(p), "f"(v) : "memory");
+  return r;
+}
+KT_FN kt_i32 kt_atomic_add_i32(kt_out p, kt_i32 v KT_SITE) {
+  KT_HERE;
+  kt_i32 r;
+  KT_ASM(r = kt_sim::atomic_add_global(p, v), "atom.global.add.s32 %0, [%1], %2;" : "=r"(r) : "l"(p), "r"(v) : "memory");
+  return r;
+}
+
+// ---- shared memory
+
+KT_FN kt_u8 kt_ld_shared_b8(kt_smem p KT_SITE) {
+  KT_HERE;
+  kt_u32 r;
+  KT_ASM(r = kt_sim::load_shared<kt_u8>(p), "ld.shared.u8 %0, [%1];" : "=r"(r) : "r"(p));
+  return kt_u8(r);
+}
+KT_FN kt_u16 kt_ld_shared_b16(kt_smem p KT_SITE) {
+  KT_HERE;
+  kt_u16 r;
+  KT_ASM(r = kt_sim::load_shared<kt_u16>(p), "ld.shared.u16 %0, [%1];" : "=h"(r) : "r"(p));
+  return r;
+}
+KT_FN kt_u32 kt_ld_shared_b32(kt_smem p KT_SITE) {
+  KT_HERE;
+  kt_u32 r;
+  KT_ASM(r = kt_sim::load_shared<kt_u32>(p), "ld.shared.u32 %0, [%1];" : "=r"(r) : "r"(p));
+  return r;
+}
+KT_FN kt_u32x2 kt_ld_shared_b64(kt_smem p KT_SITE) {
+  KT_HERE;
+  kt_u32x2 r;
+  KT_ASM(r = kt_sim::load_shared<kt_u32x2>(p), "ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(r.x), "=r"(r.y) : "r"(p));
+  return r;
+}
+KT_FN kt_u32x4 kt_ld_shared_b128(kt_smem p KT_SITE) {
+  KT_HERE;
+  kt_u32x4 r;
+  KT_ASM(r = kt_sim::load_shared<kt_u32x4>(p), "ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+         : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(p));
+  return r;
+}
+
+KT_FN void kt_st_shared_b8(kt_smem p, kt_u8 v KT_SITE) {
+  KT_HERE;
+  KT_ASM(kt_sim::store_shared(p, v), "st.shared.u8 [%0], %1;" ::"r"(p), "r"(kt_u32(v)) : "memory");
+}
+KT_FN void kt_st_shared_b16(kt_smem p, kt_u16 v KT_SITE) {
+  KT_HERE;
+  KT_ASM(kt_sim::store_shared(p, v), "st.shared.u16 [%0], %1;" ::"r"(p), "h"(v) : "memory");
+}
+KT_FN void kt_st_shared_b32(kt_smem p, kt_u32 v KT_SITE) {
+  KT_HERE;
+  KT_ASM(kt_sim::store_shared(p, v), "st.shared.u32 [%0], %1;" ::"r"(p), "r"(v) : "memory");
+}
+KT_FN void kt_st_shared_b64(kt_smem p, kt_u32x2 v KT_SITE) {
+  KT_HERE;
+  KT_ASM(kt_sim::store_shared(p, v), "st.shared.v2.u32 [%0], {%1, %2};" ::"r"(p), "r"(v.x), "r"(v.y) : "memory");
+}
+KT_FN void kt_st_shared_b128(kt_smem p, kt_u32x4 v KT_SITE) {
+  KT_HERE;
+  KT_ASM(kt_sim::store_shared(p, v), "st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(p), "r"(v.x), "r"(v.y),
+         "r"(v.z), "r"(v.w) : "memory");
+}
+
+KT_FN float kt_atomic_add_shared_f32(kt_smem p, float v KT_SITE) {
+  KT_HERE;
+  float r;
+  KT_ASM(r = kt_sim::atomic_add_shared(p, v), "atom.shared.add.f32 %0, [%1], %2;" : "=f"(r) : "r"(p), "f"(v) : "memory");
+  return r;
+}
+KT_FN kt_i32 kt_atomic_add_shared_i32(kt_smem p, kt_i32 v KT_SITE) {
+  KT_HERE;
+  kt_i32 r;
+  KT_ASM(r = kt_sim::atomic_add_shared(p, v), "atom.shared.add.s32 %0, [%1], %2;" : "=r"(r) : "r"(p), "r"(v) : "memory");
+  return r;
+}
+
+// ---- asynchronous copies from global to shared memory
+
+// Copies `bytes` (0 .. the width) from src and fills the rest of the width with zeros. With 0 bytes src is not read.
+KT_FN void kt_cp_async_b32(kt_smem dst, kt_in src, kt_u32 bytes KT_SITE) {
+  KT_HERE;
+  KT_ASM(kt_sim::async_copy(dst, src, bytes, 4), "cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst), "l"(src),
+         "r"(bytes) : "memory");
+}
+KT_FN void kt_cp_async_b64(kt_smem dst, kt_in src, kt_u32 bytes KT_SITE) {
+  KT_HERE;
+  KT_ASM(kt_sim::async_copy(dst, src, bytes, 8), "cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(dst), "l"(src),
+         "r"(bytes) : "memory");
+}
+KT_FN void kt_cp_async_b128(kt_smem dst, kt_in src, kt_u32 bytes KT_SITE) {
+  KT_HERE;
+  KT_ASM(kt_sim::async_copy(dst, src, bytes, 16), "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(dst),
+         "l"(src), "r"(bytes) : "memory");
+}
+// Closes this thread's batch of copies.
+KT_FN void kt_cp_async_commit(KT_SITE_ONLY) {
+  KT_HERE;
+  KT_ASM(kt_sim::async_commit(), "cp.async.commit_group;" ::: "memory");
+}
+// Waits until at most N of this thread's batches, the newest, are under way. Other threads' need a barrier after it.
+template <int N>
+KT_FN void kt_cp_async_wait(KT_SITE_ONLY) {
+  KT_HERE;
+  KT_ASM(kt_sim::async_wait(N), "cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+// ---- 8x8 matrices of 16-bit elements between shared memory and a warp
+// Matrix i is the 8 rows of 16 bytes at the addresses given by lanes 8i .. 8i+7. Lane l gets, as register i, elements
+// (l/4, 2(l%4)) and (l/4, 2(l%4)+1) of matrix i; with _trans elements (2(l%4), l/4) and (2(l%4)+1, l/4).
+
+KT_FN void kt_ldmatrix_x1(kt_u32& r0, kt_smem row KT_SITE) {
+  KT_HERE;
+  KT_ASM(kt_sim::ldmatrix<false>(row, r0), "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(r0) : "r"(row));
+}
+KT_FN void kt_ldmatrix_x2(kt_u32& r0, kt_u32& r1, kt_smem row KT_SITE) {
+  KT_HERE;
+  KT_ASM(kt_sim::ldmatrix<false>(row, r0, r1), "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+         : "=r"(r0), "=r"(r1) : "r"(row));
+}
+KT_FN void kt_ldmatrix_x4(kt_u32& r0, kt_u32& r1, kt_u32& r2, kt_u32& r3, kt_smem row KT_SITE) {
+  KT_HERE;
+  KT_ASM((kt_sim::ldmatrix<false>(row, r0, r1, r2, r3)), "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+         : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3) : "r"(row));
+}
+KT_FN void kt_ldmatrix_x1_trans(kt_u32& r0, kt_smem row KT_SITE) {
+  KT_HERE;
+  KT_ASM(kt_sim::ldmatrix<true>(row, r0), "ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
+         : "=r"(r0) : "r"(row));
+}
+KT_FN void kt_ldmatrix_x2_trans(kt_u32& r0, kt_u32& r1, kt_smem row KT_SITE) {
+  KT_HERE;
+  KT_ASM(kt_sim::ldmatrix<true>(row, r0, r1), "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+         : "=r"(r0), "=r"(r1) : "r"(row));
+}
+KT_FN void kt_ldmatrix_x4_trans(kt_u32& r0, kt_u32& r1, kt_u32& r2, kt_u32& r3, kt_smem row KT_SITE) {
+  KT_HERE;
+  KT_ASM((kt_sim::ldmatrix<true>(row, r0, r1, r2, r3)),
+         "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+         : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3) : "r"(row));
+}
+
+#if __CUDA_ARCH__ >= 900
+// The way back.
+KT_FN void kt_stmatrix_x1(kt_smem row, kt_u32 r0 KT_SITE) {
+  KT_HERE;
+  KT_ASM(kt_sim::stmatrix<false>(row, r0), "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%0], {%1};" ::"r"(row), "r"(r0)
+         : "memory");
+}
+KT_FN void kt_stmatrix_x2(kt_smem row, kt_u32 r0, kt_u32 r1 KT_SITE) {
+  KT_HERE;
+  KT_ASM(kt_sim::stmatrix<false>(row, r0, r1), "stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(row),
+         "r"(r0), "r"(r1) : "memory");
+}
+KT_FN void kt_stmatrix_x4(kt_smem row, kt_u32 r0, kt_u32 r1, kt_u32 r2, kt_u32 r3 KT_SITE) {
+  KT_HERE;
+  KT_ASM((kt_sim::stmatrix<false>(row, r0, r1, r2, r3)),
+         "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+         : "memory");
+}
+KT_FN void kt_stmatrix_x2_trans(kt_smem row, kt_u32 r0, kt_u32 r1 KT_SITE) {
+  KT_HERE;
+  KT_ASM(kt_sim::stmatrix<true>(row, r0, r1), "stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(row),
+         "r"(r0), "r"(r1) : "memory");
+}
+KT_FN void kt_stmatrix_x4_trans(kt_smem row, kt_u32 r0, kt_u32 r1, kt_u32 r2, kt_u32 r3 KT_SITE) {
+  KT_HERE;
+  KT_ASM((kt_sim::stmatrix<true>(row, r0, r1, r2, r3)),
+         "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(r0), "r"(r1), "r"(r2),
+         "r"(r3) : "memory");
+}
+#endif

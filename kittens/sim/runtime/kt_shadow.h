@@ -1,0 +1,149 @@
+// What is known of every byte of shared memory, and the clocks that say which accesses are ordered.
+//
+// Each group has a clock, advanced whenever its lanes synchronise. known[g][h] is the last tick of group h that group
+// g has seen the end of, through barriers (a vector clock for each group). An access by lane l of group h at tick e is
+// ordered before one by group g if e <= known[g][h], or if it is by the same lane. Lanes of one group are ordered by
+// nothing but a synchronisation of the group: hardware may run them apart.
+//
+// A byte has a stamp (who wrote it last, when) and a set of readers since. Sets are kept in a table, since many bytes
+// share one; a full barrier orders every earlier read, so it empties the table.
+#pragma once
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "kt_sim.h"
+
+namespace kt_sim {
+
+constexpr u32 kThreadBits = 10, kAtomicBit = 1u << 10, kPendingBit = 1u << 11, kTickShift = 12;
+constexpr u32 kLastTick = (1u << (32 - kTickShift)) - 2;
+constexpr u32 kSeveral = 255;  // a reader entry: tick << 8 | lane + 1, or | kSeveral
+
+struct ReaderSet {
+  u32 entry[kMaxGroups];
+};
+
+struct Shadow {
+  // No initial values here: `open` gives them, and the memory that a Shadow lies in starts as zeros.
+  u32 *stamp, *readers;  // one of each for every byte
+  u32 bytes, groups;
+  u32 tick[kMaxGroups], known[kMaxGroups][kMaxGroups];
+  u32 first_tick;  // of this program: an older stamp means the byte is unwritten
+  bool exhausted;  // a program with more synchronisations than a stamp can count: races are no longer told
+
+  ReaderSet* sets;
+  u32 sets_base, sets_next, sets_capacity;  // set number s is sets[s - sets_base]; older ones are empty
+  struct Step {
+    u32 from, entry, group, to;
+  };
+  static constexpr u32 kSteps = 4096;
+  Step* steps;  // cache of "set `from` with group's entry replaced is set `to`"
+
+  void open(u32 size) {
+    bytes = size;
+    first_tick = sets_base = sets_next = 1;
+    stamp = map(size);
+    readers = map(size);
+    steps = static_cast<Step*>(calloc(kSteps, sizeof(Step)));
+  }
+  void close() {
+    if (stamp) munmap(stamp, bytes * 4), munmap(readers, bytes * 4);
+    free(sets);
+    free(steps);
+  }
+
+  void start_program(u32 group_count) {
+    u32 latest = first_tick - 1;
+    for (u32 g = 0; g < groups; g++) latest = tick[g] > latest ? tick[g] : latest;
+    first_tick = latest + 1;
+    if (first_tick > kLastTick / 2 || sets_next > 0x7fffffff) {
+      memset(stamp, 0, u64(bytes) * 4);
+      memset(readers, 0, u64(bytes) * 4);
+      memset(steps, 0, kSteps * sizeof(Step));
+      first_tick = sets_base = sets_next = 1;
+    }
+    exhausted = false;
+    groups = group_count;
+    for (u32 g = 0; g < groups; g++) tick[g] = first_tick;
+    for (u32 g = 0; g < groups; g++)
+      for (u32 h = 0; h < groups; h++) known[g][h] = first_tick - 1;
+    forget_readers();
+  }
+
+  void forget_readers() { sets_base = sets_next; }
+
+  void advance(u32 g) {  // the lanes of group g have synchronised
+    known[g][g] = tick[g];
+    if (tick[g] < kLastTick) tick[g]++;
+    else exhausted = true;
+  }
+  void full_barrier() {
+    u32 latest = 0;
+    for (u32 g = 0; g < groups; g++) latest = tick[g] > latest ? tick[g] : latest;
+    for (u32 g = 0; g < groups; g++) {
+      for (u32 h = 0; h < groups; h++) known[g][h] = latest;
+      tick[g] = latest;
+      advance(g);
+    }
+    forget_readers();
+  }
+
+  bool ordered(u32 stamp_, u32 group, u32 thread, u32 lane_bits) const {
+    u32 by = stamp_ & ((1u << kThreadBits) - 1);
+    return by == thread || stamp_ >> kTickShift <= known[group][by >> lane_bits];
+  }
+  bool written(u32 stamp_) const { return stamp_ >> kTickShift >= first_tick; }
+  u32 stamp_of(u32 group, u32 thread) const { return tick[group] << kTickShift | thread; }
+
+  bool has_readers(u32 set) const { return set >= sets_base; }
+  const ReaderSet& set(u32 number) const { return sets[number - sets_base]; }
+
+  u32 with_reader(u32 from, u32 group, u32 lane) {
+    u32 now = tick[group] << 8, entry = now | (lane + 1);
+    if (has_readers(from)) {
+      u32 old = set(from).entry[group];
+      if (old == entry || old == (now | kSeveral)) return from;
+      if (old >> 8 == tick[group]) entry = now | kSeveral;
+    } else {
+      from = sets_base - 1;  // any empty set
+    }
+    Step& step = steps[(from * 0x9e3779b1u ^ entry * 0x85ebca6bu ^ group * 0xc2b2ae35u) >> 20];
+    if (step.from == from && step.entry == entry && step.group == group && step.to >= sets_base) return step.to;
+    u32 at = sets_next - sets_base;
+    if (at == sets_capacity) {
+      if (at >= 1u << 20) forget_readers(), at = 0;  // never synchronised as a whole: rather miss a race than run out
+      else {
+        sets_capacity = sets_capacity ? sets_capacity * 2 : 1024;
+        sets = static_cast<ReaderSet*>(realloc(sets, sets_capacity * sizeof(ReaderSet)));
+      }
+    }
+    if (has_readers(from)) sets[at] = sets[from - sets_base];
+    else memset(&sets[at], 0, sizeof(ReaderSet));
+    sets[at].entry[group] = entry;
+    step = {from, entry, group, sets_next};
+    return sets_next++;
+  }
+
+  // A thread that read the byte and is not ordered before this access: its number, or -1.
+  int unordered_reader(u32 number, u32 group, u32 lane, u32 lane_bits) const {
+    if (!has_readers(number)) return -1;
+    const ReaderSet& readers_ = set(number);
+    for (u32 h = 0; h < groups; h++) {
+      u32 entry = readers_.entry[h], by = entry & 255;
+      if (!entry || entry >> 8 <= known[group][h]) continue;
+      if (h == group && by == lane + 1) continue;
+      if (by == kSeveral) by = h == group && lane == 0 ? 2 : 1;
+      return int(h << lane_bits | (by - 1));
+    }
+    return -1;
+  }
+
+ private:
+  static u32* map(u32 size) {
+    void* p = mmap(nullptr, u64(size ? size : 1) * 4, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);
+    return static_cast<u32*>(p);
+  }
+};
+
+}  // namespace kt_sim

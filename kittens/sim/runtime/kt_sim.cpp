@@ -1,0 +1,613 @@
+// The scheduler of lanes, groups and programs; barriers; the checks of shared memory; fault reports.
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "kt_fiber.h"
+#include "kt_shadow.h"
+#include "kt_sim.h"
+
+namespace kt_sim {
+
+__thread Worker* worker;
+
+namespace {
+
+constexpr u64 kStack = 256 << 10, kGuard = 16 << 10;
+enum Order : u32 { Forward, Reverse, Random };
+
+struct BarrierState {
+  u32 arrived, threads;  // lanes that have arrived; lanes that it takes
+  u32 groups, waiting;   // bit sets of groups: all that arrived, those that wait
+  u32 known[kMaxGroups];
+  const Site* site;
+  bool any_site;
+};
+
+// State that every worker of a launch shares.
+struct Shared {
+  Launch* launch;
+  Entry entry;
+  u64 programs, next, step, offset;  // program number n is run n * step + offset, modulo programs
+  u32 faulted;
+};
+
+struct Context : Worker {
+  Shared* shared_launch;
+  Lane* lane_table;
+  Group groups[kMaxGroups];
+  u32 group_count;
+  BarrierState barriers[kBarriers];
+  Shadow shadow;
+  void* scheduler;
+  char* stacks;
+  u64 random, meetings, barriers_met;
+  u32 order;
+  bool faulted;
+  pthread_t thread;
+};
+
+Context& context() { return *static_cast<Context*>(worker); }
+
+u64 next_random(u64& state) {  // splitmix64
+  u64 z = state += 0x9e3779b97f4a7c15ull;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+  return z ^ z >> 31;
+}
+
+// ---- lanes of a group
+
+u32 lane_at(const Context& c, const Group& g, u32 position) {
+  if (c.order == Reverse) return g.count - 1 - position;
+  return position ^ g.mask;  // 0 unless the order is random
+}
+
+Lane* next_in_pass(Context& c, Group& g) {
+  while (++g.cursor < int(g.count)) {
+    Lane& l = g.lanes[lane_at(c, g, u32(g.cursor))];
+    if (!l.done) return &l;
+  }
+  return nullptr;
+}
+
+bool same_site(const Site* a, const Site* b) {
+  if (a == b) return true;
+  if (!a || !b) return false;
+  return a->_M_line == b->_M_line && a->_M_column == b->_M_column &&
+         (a->_M_file_name == b->_M_file_name || !strcmp(a->_M_file_name, b->_M_file_name));
+}
+
+void describe_lanes(char* to, u64 size, u64 lanes) {  // "0-3, 8"
+  u64 at = 0;
+  to[0] = 0;
+  for (int l = 0; l < 64; l++) {
+    if (!(lanes >> l & 1)) continue;
+    int end = l;
+    while (end < 63 && lanes >> (end + 1) & 1) end++;
+    int n = end == l ? snprintf(to + at, size - at, "%s%d", at ? ", " : "", l)
+                     : snprintf(to + at, size - at, "%s%d-%d", at ? ", " : "", l, end);
+    if (n < 0 || at + u64(n) >= size) return;
+    at += u64(n);
+    l = end;
+  }
+}
+
+[[noreturn]] void report_divergence(Group& g) {
+  u64 here = 0, away = 0;
+  Lane *first = nullptr, *other = nullptr;
+  for (u32 i = 0; i < g.count; i++) {
+    Lane& l = g.lanes[i];
+    if (l.done) continue;
+    if (!first) first = &l;
+  }
+  for (u32 i = 0; i < g.count; i++) {
+    Lane& l = g.lanes[i];
+    bool with = !l.done && l.meeting == first->meeting && same_site(l.site, first->site);
+    (with ? here : away) |= 1ull << i;
+    if (!with && (!other || other->done)) other = &l;
+  }
+  char those[80], others[80];
+  describe_lanes(those, sizeof those, here);
+  describe_lanes(others, sizeof others, away);
+  const Site* s = first->site;
+  if (other->done)
+    kt_sim_fault(FaultKind::Divergent, first, s, "lanes %s are at %s, which every lane must reach, but lanes %s have returned",
+                 those, first->function, others);
+  kt_sim_fault(FaultKind::Divergent, first, s, "lanes %s are at %s, which every lane must reach, but lanes %s are at %s, %s:%u",
+               those, first->function, others, other->function, other->site->_M_file_name,
+               other->site->_M_line);
+}
+
+// The pass is over: every lane of the group has returned or waits. -> the lane to go on with; null: the scheduler's turn
+Lane* finish_pass(Context& c, Group& g) {
+  if (g.done == g.count) {
+    g.state = Group::Done;
+    return nullptr;
+  }
+  Lane& first = g.lanes[0];
+  bool together = g.done == 0;
+  for (u32 i = 1; together && i < g.count; i++)
+    together = g.lanes[i].meeting == first.meeting && same_site(g.lanes[i].site, first.site);
+  if (!together) report_divergence(g);
+  c.meetings++;
+  first.meeting(g);
+  g.cursor = -1;
+  if (c.order == Random) {
+    if ((g.count & (g.count - 1)) == 0) g.mask = u32(next_random(c.random)) & (g.count - 1);
+    return nullptr;  // another group may go first
+  }
+  return g.state == Group::Runnable ? next_in_pass(c, g) : nullptr;
+}
+
+void go_to(Context& c, void** save, Lane* next) {
+  if (next) {
+    c.lane = next;
+    kt_fiber_switch(save, next->stack);
+  } else {
+    kt_fiber_switch(save, c.scheduler);
+  }
+}
+
+void lane_main() {
+  Context& c = context();
+  c.shared_launch->entry.run(c.shared_launch->launch->values);
+  Lane& me = *c.lane;
+  Group& g = *c.group;
+  me.done = true;
+  g.done++;
+  Lane* next = next_in_pass(c, g);
+  if (!next) next = finish_pass(c, g);
+  void* nowhere;
+  go_to(c, &nowhere, next);
+  __builtin_trap();
+}
+
+// ---- barriers
+
+struct BarrierRequest {
+  u32 id, threads;
+  bool wait, any_site;
+};
+
+void release(Context& c, BarrierState& b) {
+  if (b.groups == (c.group_count == 32 ? ~0u : (1u << c.group_count) - 1) && b.waiting == b.groups) {
+    c.shadow.full_barrier();
+  } else {
+    for (u32 g = 0; g < c.group_count; g++) {
+      if (!(b.waiting >> g & 1)) continue;
+      for (u32 h = 0; h < c.group_count; h++)
+        if (b.known[h] > c.shadow.known[g][h] && h != g) c.shadow.known[g][h] = b.known[h];
+    }
+  }
+  for (u32 g = 0; g < c.group_count; g++)
+    if (b.waiting >> g & 1) c.groups[g].state = Group::Runnable;
+  c.barriers_met++;
+  b = BarrierState{};
+}
+
+void barrier_meeting(Group& g) {
+  Context& c = context();
+  auto& request = g.operand<BarrierRequest>(0);
+  Lane& first = g.lanes[0];
+  for (u32 i = 1; i < g.count; i++) {
+    auto& other = g.operand<BarrierRequest>(i);
+    if (other.id != request.id || other.threads != request.threads)
+      kt_sim_fault(FaultKind::Barrier, &g.lanes[i], first.site, "lanes of one group come to different barriers: %u for %u threads, %u for %u",
+                   request.id, request.threads, other.id, other.threads);
+  }
+  BarrierState& b = c.barriers[request.id & (kBarriers - 1)];
+  u32 threads = request.threads ? request.threads : c.threads;
+  if (b.arrived && b.threads != threads)
+    kt_sim_fault(FaultKind::Barrier, &first, first.site, "barrier %u is met for %u threads here, for %u at %s:%u", request.id, threads,
+                 b.threads, b.site->_M_file_name, b.site->_M_line);
+  if (b.arrived && request.id == 0 && !request.any_site && !b.any_site && !same_site(b.site, first.site))
+    kt_sim_fault(FaultKind::Barrier, &first, first.site, "threads meet at different barriers: here and at %s:%u", b.site->_M_file_name,
+                 b.site->_M_line);
+  if (b.groups >> g.index & 1)
+    kt_sim_fault(FaultKind::Barrier, &first, first.site, "barrier %u is reached a second time before the others have come", request.id);
+  b.threads = threads;
+  b.any_site |= request.any_site;
+  b.site = g.barrier_site = first.site;
+  b.arrived += g.count;
+  b.groups |= 1u << g.index;
+  // What this group has done is seen by those that wait; its lanes are in step too.
+  c.shadow.advance(g.index);
+  for (u32 h = 0; h < c.group_count; h++)
+    if (c.shadow.known[g.index][h] > b.known[h]) b.known[h] = c.shadow.known[g.index][h];
+  if (request.wait) {
+    b.waiting |= 1u << g.index;
+    g.state = Group::Blocked;
+  }
+  if (b.arrived > threads)
+    kt_sim_fault(FaultKind::Barrier, &first, first.site, "barrier %u is reached by %u threads, more than its %u", request.id, b.arrived, threads);
+  if (b.arrived == threads) release(c, b);
+}
+
+[[noreturn]] void report_stuck(Context& c) {
+  Group *blocked = nullptr, *returned = nullptr, *apart = nullptr;
+  u32 waiting = 0;
+  for (u32 i = 0; i < c.group_count; i++) {
+    Group& g = c.groups[i];
+    if (g.state == Group::Done) returned = &g;
+    if (g.state != Group::Blocked) continue;
+    waiting += g.count;
+    if (!blocked) blocked = &g;
+    else if (!same_site(blocked->barrier_site, g.barrier_site)) apart = &g;
+  }
+  Lane* lane = &blocked->lanes[0];
+  const Site* s = blocked->barrier_site;
+  if (apart)
+    kt_sim_fault(FaultKind::Barrier, lane, s, "threads wait for ever at different barriers: some here, some at %s:%u",
+                 apart->barrier_site->_M_file_name, apart->barrier_site->_M_line);
+  if (returned)
+    kt_sim_fault(FaultKind::Barrier, lane, s, "%u threads wait for ever at this barrier: group %u has returned without reaching it", waiting,
+                 returned->index);
+  kt_sim_fault(FaultKind::Barrier, lane, s, "%u threads wait for ever at this barrier, which expects more than there are", waiting);
+}
+
+// ---- programs
+
+Group* pick_group(Context& c) {
+  u32 runnable[kMaxGroups], n = 0;
+  for (u32 i = 0; i < c.group_count; i++) {
+    u32 g = c.order == Reverse ? c.group_count - 1 - i : i;
+    if (c.groups[g].state != Group::Runnable) continue;
+    if (c.order != Random) return &c.groups[g];
+    runnable[n++] = g;
+  }
+  return n ? &c.groups[runnable[next_random(c.random) % n]] : nullptr;
+}
+
+void start_program(Context& c) {
+  for (u32 i = 0; i < c.threads; i++) {
+    Lane& l = c.lane_table[i];
+    l.done = false;
+    l.mark = 0;
+    l.site = nullptr;
+    l.copies_count = 0;
+    l.batch = 0;
+    // Tops are staggered: stacks a power of two apart would all want the same lines of the cache.
+    l.stack = kt_fiber_prepare(c.stacks + (i + 1) * kStack - i % 61 * 192, lane_main);
+  }
+  for (u32 i = 0; i < c.group_count; i++) {
+    Group& g = c.groups[i];
+    g.done = g.mask = 0;
+    g.cursor = -1;
+    g.state = Group::Runnable;
+  }
+  memset(c.barriers, 0, sizeof c.barriers);
+  if (c.shared_bytes) memset(c.shared, 0xff, c.shared_bytes);  // NaN in every float format
+  if (c.checks) c.shadow.start_program(c.group_count);
+}
+
+void run_program(Context& c) {
+  start_program(c);
+  for (;;) {
+    Group* g = pick_group(c);
+    if (!g) break;
+    c.group = g;
+    c.lane = next_in_pass(c, *g);
+    if (!c.lane) c.lane = finish_pass(c, *g);
+    if (!c.lane) continue;
+    kt_fiber_switch(&c.scheduler, c.lane->stack);
+    if (c.faulted) return;
+  }
+  for (u32 i = 0; i < c.group_count; i++)
+    if (c.groups[i].state != Group::Done) {
+      // On a fiber's stack, so that the report can leave like any other.
+      c.group = &c.groups[i];
+      Lane& l = c.lane_table[0];
+      l.stack = kt_fiber_prepare(c.stacks + kStack, [] { report_stuck(context()); });
+      c.lane = &l;
+      kt_fiber_switch(&c.scheduler, l.stack);
+      return;
+    }
+}
+
+void* run_worker(void* argument) {
+  Context& c = *static_cast<Context*>(argument);
+  Shared& s = *c.shared_launch;
+  Worker* before = worker;
+  worker = &c;
+  Launch& launch = *s.launch;
+  while (!__atomic_load_n(&s.faulted, __ATOMIC_RELAXED)) {
+    u64 n = __atomic_fetch_add(&s.next, 1, __ATOMIC_RELAXED);
+    if (n >= s.programs) break;
+    u64 p = launch.order == Reverse ? s.programs - 1 - n : u64((unsigned __int128)n * s.step % s.programs + s.offset) % s.programs;
+    c.program[0] = u32(p % launch.grid[0]);
+    c.program[1] = u32(p / launch.grid[0] % launch.grid[1]);
+    c.program[2] = u32(p / launch.grid[0] / launch.grid[1]);
+    c.random = launch.seed * 0x9e3779b97f4a7c15ull + p;
+    run_program(c);
+    if (c.faulted) break;
+  }
+  worker = before;
+  return nullptr;
+}
+
+u64 gcd(u64 a, u64 b) { return b ? gcd(b, a % b) : a; }
+
+void open_context(Context& c, Shared& s) {
+  Launch& launch = *s.launch;
+  c.shared_launch = &s;
+  memcpy(c.grid, launch.grid, sizeof c.grid);
+  memcpy(c.block, launch.block, sizeof c.block);
+  for (u32 i = 0; i < launch.extents_count; i++) c.extents[i + 1] = launch.extents[i];
+  c.lanes = launch.lanes;
+  c.lane_bits = u32(__builtin_ctz(launch.lanes));
+  c.threads = launch.block[0] * launch.block[1] * launch.block[2];
+  c.group_count = (c.threads + c.lanes - 1) / c.lanes;
+  c.checks = launch.checks;
+  c.order = launch.order;
+  c.shared_bytes = launch.shared_bytes;
+  void* shared = nullptr;
+  if (posix_memalign(&shared, 4096, c.shared_bytes ? c.shared_bytes : 1)) abort();
+  c.shared = static_cast<u8*>(shared);
+  c.lane_table = static_cast<Lane*>(calloc(c.threads, sizeof(Lane)));
+  c.shadow.open(c.checks ? c.shared_bytes : 0);
+  c.stacks = static_cast<char*>(mmap(nullptr, c.threads * kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0));
+  for (u32 i = 0; i < c.threads; i++) {
+    mprotect(c.stacks + i * kStack, kGuard, PROT_NONE);
+    c.lane_table[i].thread = i;
+  }
+  for (u32 i = 0; i < c.group_count; i++) {
+    u32 rest = c.threads - i * c.lanes;
+    c.groups[i].lanes = c.lane_table + i * c.lanes;
+    c.groups[i].count = rest < c.lanes ? rest : c.lanes;
+    c.groups[i].index = i;
+  }
+}
+
+void close_context(Context& c) {
+  for (u32 i = 0; i < c.threads; i++) free(c.lane_table[i].copies);
+  free(c.lane_table);
+  free(c.shared);
+  munmap(c.stacks, c.threads * kStack);
+  c.shadow.close();
+}
+
+// ---- crashes: a pointer used past our functions, or a stack run over
+
+void on_crash(int signal_number, siginfo_t* info, void*) {
+  if (!worker || !worker->lane) {
+    signal(signal_number, SIG_DFL);
+    return;
+  }
+  // The fault leaves through the scheduler's stack, so this handler never returns; let the signal come again.
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, signal_number);
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  kt_sim_fault(FaultKind::Crash, nullptr, worker->site,
+               "memory touched outside the kt_ functions, or a stack overrun, at address %p (the line is of the last kt_ function)",
+               info->si_addr);
+}
+
+struct CrashGuard {
+  struct sigaction segv, bus;
+  CrashGuard() {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_sigaction = on_crash;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+    sigaction(SIGSEGV, &action, &segv);
+    sigaction(SIGBUS, &action, &bus);
+  }
+  ~CrashGuard() {
+    sigaction(SIGSEGV, &segv, nullptr);
+    sigaction(SIGBUS, &bus, nullptr);
+  }
+};
+
+void* run_guarded(void* argument) {  // signal stacks belong to threads
+  constexpr u64 size = 64 << 10;
+  void* memory = malloc(size);
+  stack_t mine, before;
+  memset(&mine, 0, sizeof mine);
+  mine.ss_sp = memory;
+  mine.ss_size = size;
+  sigaltstack(&mine, &before);
+  run_worker(argument);
+  sigaltstack(&before, nullptr);
+  free(memory);
+  return nullptr;
+}
+
+pthread_mutex_t crash_lock = PTHREAD_MUTEX_INITIALIZER;
+
+}  // namespace
+
+// ---- the interface
+
+extern "C" {
+
+void kt_sim_meet(Meeting meeting, void* operand) {
+  Context& c = context();
+  Lane& me = *c.lane;
+  Group& g = *c.group;
+  me.meeting = meeting;
+  me.operand = operand;
+  me.site = c.site;
+  me.function = c.function;
+  Lane* next = next_in_pass(c, g);
+  if (!next) next = finish_pass(c, g);
+  if (next != &me) go_to(c, &me.stack, next);
+}
+
+void kt_sim_fault(FaultKind kind, Lane* lane, const Site* site, const char* format, ...) {
+  Context& c = context();
+  if (!lane) lane = c.lane;
+  if (!__atomic_exchange_n(&c.shared_launch->faulted, 1, __ATOMIC_ACQ_REL)) {
+    Fault& f = c.shared_launch->launch->fault;
+    memcpy(f.program, c.program, sizeof f.program);
+    f.thread = lane->thread;
+    f.lane = lane->thread & (c.lanes - 1);
+    f.group = lane->thread >> c.lane_bits;
+    f.mark = lane->mark;
+    f.line = site ? site->_M_line : 0;
+    f.file = site ? site->_M_file_name : "";
+    f.function = site ? site->_M_function_name : "";
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(f.message, sizeof f.message, format, arguments);
+    va_end(arguments);
+    f.kind = kind;
+  }
+  c.faulted = true;
+  void* nowhere;
+  kt_fiber_switch(&nowhere, c.scheduler);
+  __builtin_trap();
+}
+
+void kt_sim_global_fault(const void* pointer, u32 bytes, u32 write) {
+  Context& c = context();
+  u64 p = reinterpret_cast<u64>(pointer), tag = p >> kTagShift;
+  const char* verb = write ? "write" : "read";
+  if (tag == 0 || tag > c.shared_launch->launch->extents_count)
+    kt_sim_fault(FaultKind::GlobalBounds, nullptr, c.site, "%s of %u bytes through %p, which points into no argument", verb, bytes, pointer);
+  const Extent& e = c.extents[tag];
+  long long offset = (long long)((p & kAddressMask) - e.base);
+  if (offset < 0 || u64(offset) > e.size || e.size - u64(offset) < bytes)
+    kt_sim_fault(FaultKind::GlobalBounds, nullptr, c.site, "%s of %u bytes at byte %lld of argument %u, which has %llu bytes", verb, bytes,
+                 offset, e.number, e.size);
+  if (write && !e.writable)
+    kt_sim_fault(FaultKind::ReadOnly, nullptr, c.site, "write of %u bytes at byte %lld of argument %u, which is read-only", bytes, offset,
+                 e.number);
+  kt_sim_fault(FaultKind::Misaligned, nullptr, c.site, "%s of %u bytes at byte %lld of argument %u, which is not aligned for it", verb,
+               bytes, offset, e.number);
+}
+
+void kt_sim_shared_fault(Lane* lane, const Site* site, u64 offset, u32 bytes, u32 write) {
+  Context& c = context();
+  const char* verb = write ? "write" : "read";
+  long long at = (long long)offset;
+  if (offset > c.shared_bytes || c.shared_bytes - offset < bytes)
+    kt_sim_fault(FaultKind::SharedBounds, lane, site, "%s of %u bytes at byte %lld of shared memory, which has %u bytes", verb, bytes, at,
+                 c.shared_bytes);
+  kt_sim_fault(FaultKind::Misaligned, lane, site, "%s of %u bytes at byte %lld of shared memory, which is not aligned for it", verb, bytes, at);
+}
+
+void kt_sim_check_shared(Lane* lane, const Site* site, u32 offset, u32 bytes, u32 mode) {
+  Context& c = context();
+  Shadow& s = c.shadow;
+  u32 thread = lane->thread, g = thread >> c.lane_bits, l = thread & (c.lanes - 1);
+  u32 mine = s.stamp_of(g, thread) | (mode == Atomic ? kAtomicBit : 0);
+  u32 *stamps = s.stamp + offset, *readers = s.readers + offset;
+  u32 last_stamp = 0, last_set = 0, new_set = 0;
+  bool any_stamp = false, any_set = false;
+  for (u32 i = 0; i < bytes; i++) {
+    u32 stamp = stamps[i];
+    if (!any_stamp || stamp != last_stamp) {
+      last_stamp = stamp;
+      any_stamp = true;
+      u32 by = stamp & (kMaxThreads - 1);
+      if (!s.written(stamp)) {
+        if (mode != Write)
+          kt_sim_fault(FaultKind::UnwrittenShared, lane, site, "read of byte %u of shared memory, which nobody has written", offset + i);
+      } else if (stamp & kPendingBit) {
+        kt_sim_fault(FaultKind::AsyncShared, lane, site, "%s of byte %u of shared memory while thread %u's asynchronous copy to it is not waited for",
+                     mode == Read ? "read" : "write", offset + i, by);
+      } else if (!s.ordered(stamp, g, thread, c.lane_bits) && !(mode == Atomic && stamp & kAtomicBit) && !s.exhausted) {
+        kt_sim_fault(FaultKind::Race, lane, site, "%s of byte %u of shared memory, written by thread %u (group %u, lane %u) with no barrier between",
+                     mode == Read ? "read" : "write", offset + i, by, by >> c.lane_bits, by & (c.lanes - 1));
+      }
+    }
+    u32 set = readers[i];
+    if (mode == Read) {
+      if (!any_set || set != last_set) {
+        last_set = set;
+        any_set = true;
+        new_set = s.with_reader(set, g, l);
+      }
+      readers[i] = new_set;
+    } else {
+      if (!any_set || set != last_set) {
+        last_set = set;
+        any_set = true;
+        int reader = s.unordered_reader(set, g, l, c.lane_bits);
+        if (reader >= 0 && !s.exhausted)
+          kt_sim_fault(FaultKind::Race, lane, site, "write of byte %u of shared memory, read by thread %d (group %d, lane %d) with no barrier between",
+                       offset + i, reader, reader >> c.lane_bits, reader & int(c.lanes - 1));
+      }
+      readers[i] = 0;
+      stamps[i] = mine;
+    }
+  }
+}
+
+void kt_sim_group_sync(Group& group) {
+  Context& c = context();
+  if (c.checks) c.shadow.advance(group.index);
+}
+
+void kt_sim_barrier(u32 id, u32 threads, bool wait, bool any_site) {
+  BarrierRequest request{id, threads, wait, any_site};
+  kt_sim_meet(barrier_meeting, &request);
+}
+
+void kt_sim_async_begin(u32 offset, u32 bytes) {
+  Context& c = context();
+  Lane& lane = *c.lane;
+  if (!c.checks) return;
+  kt_sim_check_shared(&lane, c.site, offset, bytes, Write);
+  for (u32 i = 0; i < bytes; i++) c.shadow.stamp[offset + i] |= kPendingBit;
+  if (lane.copies_count == lane.copies_capacity) {
+    lane.copies_capacity = lane.copies_capacity ? lane.copies_capacity * 2 : 32;
+    lane.copies = static_cast<AsyncCopy*>(realloc(lane.copies, lane.copies_capacity * sizeof(AsyncCopy)));
+  }
+  lane.copies[lane.copies_count++] = {offset, bytes, lane.batch};
+}
+
+void kt_sim_async_commit() { worker->lane->batch++; }
+
+void kt_sim_async_wait(u32 batches_left) {
+  Context& c = context();
+  Lane& lane = *c.lane;
+  if (lane.batch < batches_left || !c.checks) return;
+  u32 done = 0, until = lane.batch - batches_left, thread = lane.thread;
+  u32 stamp = c.shadow.stamp_of(thread >> c.lane_bits, thread);
+  for (; done < lane.copies_count && lane.copies[done].batch < until; done++)
+    for (u32 i = 0; i < lane.copies[done].bytes; i++) c.shadow.stamp[lane.copies[done].offset + i] = stamp;
+  memmove(lane.copies, lane.copies + done, (lane.copies_count - done) * sizeof(AsyncCopy));
+  lane.copies_count -= done;
+}
+
+void kt_sim_launch(Launch* launch, Entry entry) {
+  Shared s{};
+  s.launch = launch;
+  s.entry = entry;
+  s.programs = u64(launch->grid[0]) * launch->grid[1] * launch->grid[2];
+  s.step = 1;
+  if (launch->order == Random && s.programs > 1) {
+    u64 state = launch->seed;
+    do s.step = next_random(state) % s.programs;
+    while (gcd(s.step, s.programs) != 1);
+    s.offset = next_random(state) % s.programs;
+  }
+  u32 workers = launch->workers < s.programs ? launch->workers : u32(s.programs);
+  if (workers < 1) workers = 1;
+  auto* contexts = static_cast<Context*>(calloc(workers, sizeof(Context)));
+  for (u32 i = 0; i < workers; i++) open_context(contexts[i], s);
+  pthread_mutex_lock(&crash_lock);  // signal handlers are the process's: one launch at a time of a kernel
+  {
+    CrashGuard guard;
+    for (u32 i = 1; i < workers; i++) pthread_create(&contexts[i].thread, nullptr, run_guarded, &contexts[i]);
+    run_guarded(&contexts[0]);
+    for (u32 i = 1; i < workers; i++) pthread_join(contexts[i].thread, nullptr);
+  }
+  pthread_mutex_unlock(&crash_lock);
+  for (u32 i = 0; i < workers; i++) {
+    launch->meetings += contexts[i].meetings;
+    launch->barriers += contexts[i].barriers_met;
+    close_context(contexts[i]);
+  }
+  free(contexts);
+}
+
+}  // extern "C"
+}  // namespace kt_sim

@@ -1,0 +1,8 @@
+// What a vendor's shim builds on: the runtime, and the macros by which device functions say where they are called.
+#pragma once
+#include "kt_sim.h"
+
+#define KT_SITE , const kt_sim::Site* kt_site = __builtin_source_location()
+#define KT_SITE_ONLY const kt_sim::Site* kt_site = __builtin_source_location()
+#define KT_HERE kt_sim::worker->site = kt_site, kt_sim::worker->function = __func__
+#define KT_LOC(n) kt_sim::worker->lane->mark = (n)
