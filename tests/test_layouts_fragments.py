@@ -14,7 +14,19 @@ import pytest
 from kittens.backends.cuda import fragments as cuda
 from kittens.backends.hip import fragments as hip
 from kittens.backends.metal import fragments as metal
-from kittens.layouts import Linear, Product, Tiled, coordinates, flip, fragment, linear
+from kittens.layouts import (
+    Linear,
+    Product,
+    Tiled,
+    addresses,
+    coordinates,
+    distribute,
+    flip,
+    fragment,
+    linear,
+    table,
+    vector_width,
+)
 
 Formula = Callable[[int, int], tuple[int, int]]
 
@@ -140,8 +152,6 @@ def test_wgmma(name: str, k: int, a: Formula) -> None:
 @pytest.mark.parametrize("n", cuda.WGMMA_N)
 def test_wgmma_accumulator_of_any_width(n: int) -> None:
     """Register i of the N / 2: row 16 w + l / 4 + 8 (i / 2 % 2), column 8 (i / 4) + 2 (l % 4) + i % 2."""
-    from kittens.layouts import distribute, table
-
     acc = distribute(cuda.WGMMA["m64k16"].d, (64, n))
     assert (acc.registers, acc.groups) == (n // 2, 4)
     w, l, i = np.ogrid[:4, :32, : n // 2]
@@ -157,18 +167,29 @@ def test_hardware_md_16x16_row_tile() -> None:
             assert coordinates(Tiled(cuda.MMA["m16n8k16"].a), 0, l, e) == (row, col)
 
 
-def test_ldmatrix() -> None:
-    check(cuda.LDMATRIX, 32, 2, (8, 8), lambda l, e: (l // 4, 2 * (l % 4) + e))
-    check(cuda.LDMATRIX_TRANS, 32, 2, (8, 8), lambda l, e: (2 * (l % 4) + e, l // 4))
-    # .x4: lanes 8 q to 8 q + 7 name the rows of matrix q, which becomes register pair q.
-    check(cuda.LDMATRIX_A, 32, 8, (16, 16), lambda l, e: (l % 8 + 8 * (l // 8 % 2), 8 * (l // 16) + e))
-    held = Tiled(cuda.MMA["m16n8k16"].a)
-    for q in range(4):
-        top = coordinates(Tiled(cuda.LDMATRIX_A), 0, 8 * q, 0)
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("trans", ["", ".trans"])
+def test_ldmatrix(count: int, trans: str) -> None:
+    """Lane 8 q + i points at row i of matrix q; lane l then holds, in register pair q, elements
+    2 (l % 4) and the next of row l / 4; transposed, rows 2 (l % 4) and the next of column l / 4."""
+    pattern = cuda.MATRIX_MOVES[f"x{count}{trans}"]
+    for q in range(count):
         for l in range(32):
             for e in range(2):
-                row, col = cuda.LDMATRIX(lane=l, register=e)
-                assert coordinates(held, 0, l, 2 * q + e) == (top[0] + row, top[1] + col)
+                row, col = (2 * (l % 4) + e, l // 4) if trans else (l // 4, 2 * (l % 4) + e)
+                assert pattern(lane=8 * q + row, register=col) == (2 * q + e, l)
+
+
+def test_ldmatrix_fills_an_operand() -> None:
+    """For A of m16n8k16 the lanes point at rows 0-7, 8-15, then the same of columns 8-15."""
+    pointed = addresses(Tiled(cuda.MMA["m16n8k16"].a), cuda.MATRIX_MOVES["x4"])
+    check(pointed.fragment, 32, 8, (16, 16), lambda l, e: (l % 8 + 8 * (l // 8 % 2), 8 * (l // 16) + e))
+    # B lies as k rows of n: only the transposing form finds 8 neighbours in memory.
+    b = distribute(cuda.MMA["m16n8k16"].b, (16, 16))
+    assert vector_width(addresses(b, cuda.MATRIX_MOVES["x4.trans"]), "col") == 8
+    assert vector_width(addresses(b, cuda.MATRIX_MOVES["x4"]), "col") == 1
+    with pytest.raises(ValueError, match="fills more register bits"):
+        addresses(Tiled(cuda.MMA["m16n8k16"].b), cuda.MATRIX_MOVES["x4"])
 
 
 # ---------------------------------------------------------------------------------------------
@@ -276,13 +297,15 @@ def test_wmma_rdna4() -> None:
         check_product(hip.WMMA[name], (16, 16, 16), 32, a, swapped(a), d)
 
 
-def test_transposing_read() -> None:
-    """Lane L, element j gets element L % 4 of lane 4 j + L / 4, where E = 4 elements a lane (amd-notes)."""
-    for L in range(16):
-        for j in range(4):
-            lane, e = j * 4 + L // 4, L % 4  # whose address, and which of the 4 elements there
-            assert Tiled(hip.READ_TR16).shape == (4, 16)
-            assert hip.READ_TR16(lane=L, register=j) == (lane // 4, lane % 4 * 4 + e)
+@pytest.mark.parametrize("bits", [16, 8, 4])
+def test_transposing_read(bits: int) -> None:
+    """In each 16 lanes: lane L, element j = element L % E of lane j (16 / E) + L / E; E = 64 / bits."""
+    pattern = hip.TRANSPOSING_READS[f"ds_read_b64_tr_b{bits}"]
+    e = 64 // bits
+    for lane in range(64):
+        base, L = lane - lane % 16, lane % 16
+        for j in range(e):
+            assert pattern(lane=base + j * (16 // e) + L // e, register=L % e) == (j, lane)
 
 
 # ---------------------------------------------------------------------------------------------

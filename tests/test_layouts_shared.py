@@ -15,6 +15,7 @@ from kittens.layouts import (
     Shared,
     Tiled,
     Xor,
+    addresses,
     bank_cost,
     blocked,
     distribute,
@@ -202,7 +203,8 @@ def test_the_128x64_tile_of_the_notes(xors: tuple[Xor, ...], pad: int, factor: f
 @pytest.mark.parametrize("rows", [64, 96, 128])
 @pytest.mark.parametrize("mode", cuda.SWIZZLES)
 def test_ldmatrix_over_a_swizzled_panel_is_free_of_conflicts(rows: int, mode: int) -> None:
-    read = distribute(cuda.LDMATRIX_A, (rows, mode // 2))
+    operand = distribute(cuda.MMA["m16n8k16"].a, (rows, mode // 2))
+    read = addresses(operand, cuda.MATRIX_MOVES["x4"])
     x4 = cuda.ACCESSES["ldmatrix.x4"]
     plain = panels((rows, mode // 2), 2, panel_bytes=mode)
     swizzled = panels((rows, mode // 2), 2, panel_bytes=mode, xors=cuda.SWIZZLES[mode])
@@ -211,12 +213,14 @@ def test_ldmatrix_over_a_swizzled_panel_is_free_of_conflicts(rows: int, mode: in
 
 
 def test_stores_of_an_accumulator() -> None:
-    """stmatrix of 16 rows into a swizzled panel is free; plain pairs of 16-bit values are too."""
+    """stmatrix and plain pairs of 16-bit values into a swizzled panel are both free of conflicts."""
     tile = panels((64, 64), 2, panel_bytes=128, xors=cuda.SWIZZLES[128])
     acc = distribute(cuda.WGMMA["m64k16"].d, (64, 64))
     assert shared_cost(acc, tile, cuda.ACCESSES["b32"], group=0).factor == 1.0
     assert shared_cost(acc, tile, cuda.ACCESSES["b32"]).factor == 1.0
     assert shared_cost(acc, shared_tile((64, 64), 2), cuda.ACCESSES["b32"], group=2).factor == 8.0
+    stmatrix = addresses(acc, cuda.MATRIX_MOVES["x4"])
+    assert shared_cost(stmatrix, tile, cuda.ACCESSES["ldmatrix.x4"]).factor == 1.0
 
 
 def test_swizzles_of_gfx950_by_operand() -> None:
@@ -233,24 +237,9 @@ def test_swizzles_of_gfx950_by_operand() -> None:
 
 
 def transposing_read(layout: Tiled, tile: Shared) -> Cost:
-    """Cost of ds_read_b64_tr_b16 filling ``layout``, four neighbours along its rows at a time.
-
-    In each 16 lanes, lane 4 r + q gives the address of four elements of row r, of which lane L
-    gets row j as its element j: so addresses are those of an access with lanes and rows exchanged.
-    """
-    from kittens.layouts import runs, table
-
-    where = table(layout)[0]
-    costs = []
-    for piece in runs(layout, "row", 4):
-        addresses = []
-        for lane in range(64):
-            base = lane - lane % 16
-            row = where[base, piece[0], 0] + lane % 16 // 4
-            col = where[base, piece[0], 1] + lane % 4 * 4
-            addresses.append(offset(tile, row, col))
-        costs.append(bank_cost(hip.ACCESSES["gfx950"]["ds_read_b64_tr_b16"], addresses))
-    return total(costs)
+    """Cost of filling ``layout`` with ds_read_b64_tr_b16."""
+    name = "ds_read_b64_tr_b16"
+    return shared_cost(addresses(layout, hip.TRANSPOSING_READS[name]), tile, hip.ACCESSES["gfx950"][name])
 
 
 def test_swizzles_of_gfx950_for_transposing_reads() -> None:

@@ -18,11 +18,13 @@ from kittens.layouts import (
     Tiled,
     absorb,
     apply,
+    apply_exchange,
     blocked,
     conversion,
     coordinates,
     distribute,
     elements,
+    exchanges,
     feeds,
     fragment,
     holder,
@@ -324,6 +326,36 @@ def test_shuffle_steps_are_readable() -> None:
     plan = conversion(source, target)
     assert [step.take.xor_mask for step in plan.steps] == [0, 1]
     assert plan.shuffles == 1 and converts(source, target) == "shuffle"
+
+
+def traded(source: Tiled, target: Tiled) -> int:
+    """Convert by exchanges, check every slot; how many."""
+    plan = exchanges(source, target)
+    assert plan is not None
+    values = elements(source)
+    for step in plan[0]:
+        values = apply_exchange(step, values)
+    assert (values[..., list(plan[1])] == elements(target)).all()
+    return len(plan[0])
+
+
+def test_exchanges_of_cdna4() -> None:
+    """Pairs of 16x16 accumulators into a 16x32 operand: 2 swaps a pair of registers; 32x32: one."""
+    acc = distribute(MFMA16.d, (64, 16), order=("row", "col"))
+    assert traded(acc, distribute(MFMA16.b, (64, 16), order=("row", "col"))) == 2
+    acc = distribute(MFMA32.d, (96, 32), order=("row", "col"))
+    assert traded(acc, distribute(MFMA32.b, (96, 32), order=("row", "col"))) == 1
+    assert traded(acc, acc) == 0
+    assert traded(acc, distribute(MFMA32.a, (96, 32))) > 4  # a transposition
+    assert exchanges(acc, distribute(MFMA32.d, (96, 32), (3, 1))) is None
+    assert exchanges(Tiled(fragment("c0", "r0")), Tiled(fragment("c0^r0", "r0"))) is None
+
+
+@given(st.permutations([f"{a}{i}" for a in "rc" for i in range(3)]), st.integers(0, 5))
+@settings(max_examples=50, deadline=None)
+def test_any_order_of_bits_can_be_exchanged(words: list[str], lanes: int) -> None:
+    source = Tiled(fragment("r0 r1 r2 c0 c1 c2"[3 * lanes :], "r0 r1 r2 c0 c1 c2"[: 3 * lanes]))
+    assert traded(source, Tiled(fragment(" ".join(words[lanes:]), " ".join(words[:lanes])))) <= 2 * lanes
 
 
 # ---------------------------------------------------------------------------------------------

@@ -74,14 +74,18 @@ WGMMA_N = tuple(range(8, 257, 8))
 # ---------------------------------------------------------------------------------------------
 # ldmatrix and stmatrix: 8x8 matrices of 16-bit elements
 
-LDMATRIX: Linear = fragment("c0", "c1 c2 r0 r1 r2")
-"""What a lane holds of one 8x8 matrix after ``ldmatrix`` (and before ``stmatrix``)."""
+_SLOTS = ("register", "lane")
 
-LDMATRIX_TRANS: Linear = fragment("r0", "r1 r2 c0 c1 c2")
-"""The same with ``.trans``, in the coordinates of the matrix in memory."""
-
-LDMATRIX_A: Linear = fragment("c0 c1 c2", "r0 r1 r2 r3 c3")
-"""Whose address each lane gives for ``.x4`` to fill A of m16n8k16: 8 elements from there on."""
+MATRIX_MOVES: dict[str, Linear] = {
+    "x1": fragment("r0 l0 l1", "l2 l3 l4 . .", axes=_SLOTS),
+    "x2": fragment("r0 l0 l1", "l2 l3 l4 r1 .", axes=_SLOTS),
+    "x4": fragment("r0 l0 l1", "l2 l3 l4 r1 r2", axes=_SLOTS),
+    "x1.trans": fragment("l2 l3 l4", "r0 l0 l1 . .", axes=_SLOTS),
+    "x2.trans": fragment("l2 l3 l4", "r0 l0 l1 r1 .", axes=_SLOTS),
+    "x4.trans": fragment("l2 l3 l4", "r0 l0 l1 r1 r2", axes=_SLOTS),
+}
+"""Patterns for :func:`kittens.layouts.addresses`: element ``register`` of the row that ``lane`` points
+at goes to the (register ``r``, lane ``l``) said. Lane 8 q + i points at row i of matrix q (PTX ISA)."""
 
 # ---------------------------------------------------------------------------------------------
 # Shared memory

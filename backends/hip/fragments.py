@@ -123,9 +123,15 @@ WMMA: dict[str, Product] = {
 }
 """WMMA instructions of 32 lanes, with 32-bit accumulators."""
 
-READ_TR16: Linear = fragment("r0 r1", "c0 c1 c2 c3")
-"""What ``ds_read_b64_tr_b16`` puts in each 16 lanes, in the coordinates of a 4x16 piece of memory of
-which lane 4 r + q gives the address of row r, columns 4 q to 4 q + 3: a column to each lane."""
+_SLOTS = ("register", "lane")
+
+TRANSPOSING_READS: dict[str, Linear] = {
+    "ds_read_b64_tr_b16": fragment("l0 l1", "l2 l3 r0 r1 l4 l5", axes=_SLOTS),
+    "ds_read_b64_tr_b8": fragment("l0 l1 l2", "l3 r0 r1 r2 l4 l5", axes=_SLOTS),
+    "ds_read_b64_tr_b4": fragment("l0 l1 l2 l3", "r0 r1 r2 r3 l4 l5", axes=_SLOTS),  # not confirmed
+}
+"""Patterns for :func:`kittens.layouts.addresses`: element ``register`` of the 8 bytes that ``lane``
+points at goes to the (register ``r``, lane ``l``) said."""
 
 # ---------------------------------------------------------------------------------------------
 # Shared memory

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -244,6 +244,66 @@ def _through(images: list[int], lane_bits: int) -> tuple[int, ...]:
 
 def _tidy(form: LaneForm) -> LaneForm:
     return form if any(form.columns) else LaneForm(form.constant, ())
+
+
+class Exchange(NamedTuple):
+    """Every lane with ``lane & lane_mask == 0`` and its partner ``lane ^ lane_mask`` trade registers.
+
+    For each register ``r`` without the bit ``register_mask``: the first keeps ``r`` and the second
+    ``r | register_mask``; the first's ``r | register_mask`` and the second's ``r`` change places.
+    """
+
+    register_mask: int
+    lane_mask: int
+
+
+def exchanges(source: Tiled, target: Tiled) -> tuple[tuple[Exchange, ...], tuple[int, ...]] | None:
+    """A conversion by exchanging bits of the register with bits of the lane, one after the other.
+
+    Then new register ``r`` is register ``registers[r]``, the second value. None unless the two
+    placements differ by an order of their bits. Some targets exchange two registers in one
+    instruction; elsewhere an exchange is half a shuffle and two selections a register.
+    """
+    now, goal = absorb(source), absorb(target)
+    if source.shape != target.shape or now.digits != goal.digits:
+        return None
+    f, g = now.fragment, goal.fragment
+    if f.inputs != g.inputs or f.bits("group") != g.bits("group") or not linear.is_injective(f):
+        return None
+    registers, lanes = list(f.bits("register")), list(f.bits("lane"))
+    wanted = list(g.bits("lane"))
+    if sorted(registers + lanes) != sorted([*g.bits("register"), *wanted]):
+        return None
+    rounds = []
+    while lanes != wanted:
+        wrong = [b for b, column in enumerate(wanted) if lanes[b] != column]
+        ready = [b for b in wrong if wanted[b] in registers]  # one exchange puts it right
+        if ready:
+            rounds.append(_trade(registers, registers.index(wanted[ready[0]]), lanes, ready[0]))
+        elif registers:
+            rounds.append(_trade(registers, 0, lanes, wrong[0]))
+        else:
+            return None
+    order = [registers.index(column) for column in g.bits("register")]
+    low = 1 << len(order)
+    renamed = tuple(
+        r // low * low + sum((r >> i & 1) << bit for i, bit in enumerate(order))
+        for r in range(target.registers)
+    )
+    return tuple(rounds), renamed
+
+
+def _trade(registers: list[int], i: int, lanes: list[int], b: int) -> Exchange:
+    registers[i], lanes[b] = lanes[b], registers[i]
+    return Exchange(1 << i, 1 << b)
+
+
+def apply_exchange(step: Exchange, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Carry out one exchange on ``values[group, lane, register]``."""
+    lane, register = np.ogrid[: values.shape[1], : values.shape[2]]
+    crosses = ((lane & step.lane_mask) != 0) != ((register & step.register_mask) != 0)
+    other = values[:, lane ^ step.lane_mask, register ^ step.register_mask]
+    return np.where(crosses, other, values)
 
 
 # ---------------------------------------------------------------------------------------------

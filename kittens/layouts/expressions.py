@@ -1,4 +1,4 @@
-"""Index arithmetic as text: expressions in the subset that C, C++, MSL and Python share.
+"""Index arithmetic as text: expressions that mean the same in C-like languages and Python.
 
 Operands are non-negative ints. ``/`` is integer division. The same text serves every emitter, so
 a layout has one source of truth; ``tests/test_layouts_expressions.py`` evaluates it back.

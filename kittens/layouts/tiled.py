@@ -237,6 +237,31 @@ def with_axes(layout: Tiled, *names: str) -> Tiled:
     return replace(layout, fragment=linear.rename(layout.fragment, new), digits=digits)
 
 
+def addresses(layout: Tiled, pattern: Linear) -> Tiled:
+    """Where the lanes of a collective load point, for the load to fill ``layout``.
+
+    Some loads hand a lane's piece of memory to other lanes. ``pattern`` maps (register, lane) of
+    the lane that gives an address, and element from that address on, to the (register, lane)
+    that gets it. The result is the placement that the addressing lanes *would* hold; its vectors
+    must lie in memory in one piece (:func:`~kittens.layouts.shared_cost` checks it). Stores are the same.
+    """
+    layout = absorb(layout)
+    f = layout.fragment
+    bits = {owner: linear.span(f.inputs, owner)[1] for owner in ("register", "lane", "group")}
+    for owner in ("register", "lane"):
+        if linear.span(pattern.outputs, owner)[1] > bits[owner]:
+            raise ValueError(f"the load fills more {owner} bits than the {bits[owner]} of the layout")
+    rest = tuple((owner, n - linear.span(pattern.outputs, owner)[1]) for owner, n in bits.items())
+    return Tiled(linear.compose(f, _extend(pattern, rest, f.inputs)), layout.digits)
+
+
+def _extend(pattern: Linear, rest: linear.Axes, axes: linear.Axes) -> Linear:
+    """``pattern`` on the lowest bits of ``axes``, and the ``rest`` of the bits left as they are."""
+    low = linear.project(pattern, ("register", "lane"))
+    low = Linear(low.inputs, (*low.outputs, ("group", 0)), low.columns)
+    return linear.product(low, linear.identity(rest))
+
+
 # ---------------------------------------------------------------------------------------------
 # Vectors of neighbouring elements
 
