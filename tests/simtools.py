@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
-from kittens.sim import Program, Vendor, build
+import pytest
+
+from kittens.sim import Program, SimulationFault, Vendor, build
 
 KERNELS = Path(__file__).resolve().parent / "sim_kernels"
 ORDERS: tuple[str | int, ...] = ("forward", "reverse", 1, 2)
@@ -33,3 +36,14 @@ def edited(text: str, old: str, new: str) -> str:
     """`text` with a bug planted in it: the one place that reads `old` reads `new`."""
     assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times"
     return text.replace(old, new)
+
+
+def fault(
+    kind: str | tuple[str, ...], run: Callable[..., object], *args: object, **options: object
+) -> SimulationFault:
+    """The fault that `run` ends with; it must be of `kind`."""
+    with pytest.raises(SimulationFault) as caught:
+        run(*args, **options)
+    kinds = (kind,) if isinstance(kind, str) else kind
+    assert caught.value.kind in kinds, caught.value
+    return caught.value

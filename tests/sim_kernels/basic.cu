@@ -1,4 +1,5 @@
-// Kernels in CUDA as an emitter might write them. The tests plant bugs by editing this text.
+// Kernels as an emitter might write them, in the words that the vendors share: another vendor's header, and they are
+// its kernels. The tests plant bugs by editing this text.
 #include "kt_cuda.h"
 
 extern "C" __global__ void vector_add(kt_in a, kt_in b, kt_out c, int n) {
@@ -12,7 +13,7 @@ extern "C" __global__ void vector_add(kt_in a, kt_in b, kt_out c, int n) {
 // out[n][m] = in[m][n] by tiles of 32x32 floats, padded to 33 columns. 256 threads.
 extern "C" __global__ void transpose(kt_in in, kt_out out, int m, int n) {
   KT_SHARED_MEMORY(smem);
-  kt_u32 x = kt_lane(), y = kt_group(), row0 = kt_program_y() * 32u, column0 = kt_program_x() * 32u;
+  kt_u32 x = kt_thread() & 31u, y = kt_thread() >> 5, row0 = kt_program_y() * 32u, column0 = kt_program_x() * 32u;
   for (kt_u32 r = y; r < 32u; r += 8u)
     if (row0 + r < kt_u32(m) && column0 + x < kt_u32(n))
       kt_st_shared_b32(smem + (r * 33u + x) * 4u, kt_ld_global_b32(in + ((row0 + r) * n + column0 + x) * 4u));
@@ -28,12 +29,12 @@ extern "C" __global__ void row_sum(kt_in in, kt_out out, int n) {
   float sum = 0.0f;
   for (kt_u32 i = kt_thread(); i < kt_u32(n); i += 128u)
     sum += kt_from_bits(kt_ld_global_b32(in + (kt_program_x() * n + i) * 4u));
-  for (kt_u32 mask = 16u; mask > 0u; mask >>= 1) sum += kt_shfl_xor(sum, mask);
+  for (kt_u32 mask = KT_LANES / 2u; mask > 0u; mask >>= 1) sum += kt_shfl_xor(sum, mask);
   if (kt_lane() == 0u) kt_st_shared_b32(smem + kt_group() * 4u, kt_bits(sum));
   kt_barrier();
   if (kt_thread() == 0u) {
     float total = 0.0f;
-    for (kt_u32 g = 0u; g < 4u; g++) total += kt_from_bits(kt_ld_shared_b32(smem + g * 4u));
+    for (kt_u32 g = 0u; g < 128u / KT_LANES; g++) total += kt_from_bits(kt_ld_shared_b32(smem + g * 4u));
     kt_st_global_b32(out + kt_program_x() * 4u, kt_bits(total));
   }
 }

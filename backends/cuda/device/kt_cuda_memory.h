@@ -40,12 +40,12 @@ KT_FN kt_u32x4 kt_ld_global_b128(kt_in p KT_SITE) {
          : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(p));
   return r;
 }
-// As kt_ld_global_b128, for data that nobody writes while the kernel runs and that is read once: evicted first.
+// As kt_ld_global_b128, for data that nobody writes while the kernel runs and that is read once: kept out of L1.
 KT_FN kt_u32x4 kt_ld_global_once_b128(kt_in p KT_SITE) {
   KT_HERE;
   kt_u32x4 r;
   KT_ASM_PURE(r = kt_sim::load_global<kt_u32x4>(p),
-              "ld.global.nc.L1::no_allocate.L2::evict_first.v4.u32 {%0, %1, %2, %3}, [%4];"
+              "ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
               : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(p));
   return r;
 }

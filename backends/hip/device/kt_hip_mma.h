@@ -1,0 +1,142 @@
+// Matrix products of a wave: d += a b.
+//
+// CDNA, l the lane, M = 16 or 32, g = l / M: lane l holds row l % M of a and column l % M of b, elements k = g (K / G) + e
+// with G = 64 / M groups and e the element in the lane. Of d it holds column l % M and
+//   M = 16: rows 4 g + r            M = 32: rows 8 (r / 4) + 4 g + r % 4        r the register
+// RDNA 4: lane l holds row (column) l % 16; 8-bit: k = 8 (l / 16) + e; 16-bit: k = 8 (e / 4) + 4 (l / 16) + e % 4; of d
+// column l % 16, rows 8 (l / 16) + r.
+// RDNA 3: lanes 16 .. 31 hold what lanes 0 .. 15 hold: row (column) l % 16, all 16 k; of d column l % 16, rows 2 r + l / 16.
+#pragma once
+
+typedef KT_VECTOR(short, 4) kt_i16x4;
+typedef KT_VECTOR(short, 8) kt_i16x8;
+typedef KT_VECTOR(short, 16) kt_i16x16;
+typedef KT_VECTOR(_Float16, 4) kt_f16x4;
+typedef KT_VECTOR(_Float16, 8) kt_f16x8;
+typedef KT_VECTOR(_Float16, 16) kt_f16x16;
+typedef KT_NATIVE(kt_i16x8, KT_VECTOR(__bf16, 8)) kt_bf16x8;
+
+#if KT_CDNA
+
+KT_FN void kt_mfma_16x16x16_bf16(kt_f32x4& d, kt_u32x2 a, kt_u32x2 b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(kt_bit_cast<kt_i16x4>(a), kt_bit_cast<kt_i16x4>(b), d, 0, 0, 0);
+}
+KT_FN void kt_mfma_32x32x8_bf16(kt_f32x16& d, kt_u32x2 a, kt_u32x2 b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(kt_bit_cast<kt_i16x4>(a), kt_bit_cast<kt_i16x4>(b), d, 0, 0, 0);
+}
+KT_FN void kt_mfma_16x16x16_f16(kt_f32x4& d, kt_u32x2 a, kt_u32x2 b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_mfma_f32_16x16x16f16(kt_bit_cast<kt_f16x4>(a), kt_bit_cast<kt_f16x4>(b), d, 0, 0, 0);
+}
+KT_FN void kt_mfma_32x32x8_f16(kt_f32x16& d, kt_u32x2 a, kt_u32x2 b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_mfma_f32_32x32x8f16(kt_bit_cast<kt_f16x4>(a), kt_bit_cast<kt_f16x4>(b), d, 0, 0, 0);
+}
+// float32 in full precision.
+KT_FN void kt_mfma_16x16x4_f32(kt_f32x4& d, float a, float b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_mfma_f32_16x16x4f32(a, b, d, 0, 0, 0);
+}
+KT_FN void kt_mfma_32x32x2_f32(kt_f32x16& d, float a, float b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_mfma_f32_32x32x2f32(a, b, d, 0, 0, 0);
+}
+KT_FN void kt_mfma_16x16x32_i8(kt_i32x4& d, kt_u32x2 a, kt_u32x2 b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_mfma_i32_16x16x32_i8(kt_bit_cast<long>(a), kt_bit_cast<long>(b), d, 0, 0, 0);
+}
+KT_FN void kt_mfma_32x32x16_i8(kt_i32x16& d, kt_u32x2 a, kt_u32x2 b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_mfma_i32_32x32x16_i8(kt_bit_cast<long>(a), kt_bit_cast<long>(b), d, 0, 0, 0);
+}
+// 8-bit floats: e4m3fnuz and e5m2fnuz on gfx942, e4m3fn and e5m2 on gfx950.
+#if defined(__gfx942__)
+#define KT_E4M3(shape) kt_mfma_##shape##_e4m3fnuz
+#define KT_E5M2(shape) kt_mfma_##shape##_e5m2fnuz
+#else
+#define KT_E4M3(shape) kt_mfma_##shape##_e4m3fn
+#define KT_E5M2(shape) kt_mfma_##shape##_e5m2
+#endif
+KT_FN void KT_E4M3(16x16x32)(kt_f32x4& d, kt_u32x2 a, kt_u32x2 b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(kt_bit_cast<long>(a), kt_bit_cast<long>(b), d, 0, 0, 0);
+}
+KT_FN void KT_E4M3(32x32x16)(kt_f32x16& d, kt_u32x2 a, kt_u32x2 b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8(kt_bit_cast<long>(a), kt_bit_cast<long>(b), d, 0, 0, 0);
+}
+KT_FN void KT_E5M2(16x16x32)(kt_f32x4& d, kt_u32x2 a, kt_u32x2 b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_mfma_f32_16x16x32_bf8_bf8(kt_bit_cast<long>(a), kt_bit_cast<long>(b), d, 0, 0, 0);
+}
+KT_FN void KT_E5M2(32x32x16)(kt_f32x16& d, kt_u32x2 a, kt_u32x2 b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_mfma_f32_32x32x16_bf8_bf8(kt_bit_cast<long>(a), kt_bit_cast<long>(b), d, 0, 0, 0);
+}
+
+#if defined(__gfx950__)
+KT_FN void kt_mfma_16x16x32_bf16(kt_f32x4& d, kt_u32x4 a, kt_u32x4 b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_mfma_f32_16x16x32_bf16(kt_bit_cast<kt_bf16x8>(a), kt_bit_cast<kt_bf16x8>(b), d, 0, 0, 0);
+}
+KT_FN void kt_mfma_32x32x16_bf16(kt_f32x16& d, kt_u32x4 a, kt_u32x4 b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_mfma_f32_32x32x16_bf16(kt_bit_cast<kt_bf16x8>(a), kt_bit_cast<kt_bf16x8>(b), d, 0, 0, 0);
+}
+KT_FN void kt_mfma_16x16x32_f16(kt_f32x4& d, kt_u32x4 a, kt_u32x4 b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_mfma_f32_16x16x32_f16(kt_bit_cast<kt_f16x8>(a), kt_bit_cast<kt_f16x8>(b), d, 0, 0, 0);
+}
+KT_FN void kt_mfma_32x32x16_f16(kt_f32x16& d, kt_u32x4 a, kt_u32x4 b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_mfma_f32_32x32x16_f16(kt_bit_cast<kt_f16x8>(a), kt_bit_cast<kt_f16x8>(b), d, 0, 0, 0);
+}
+KT_FN void kt_mfma_16x16x64_i8(kt_i32x4& d, kt_u32x4 a, kt_u32x4 b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_mfma_i32_16x16x64_i8(kt_bit_cast<kt_i32x4>(a), kt_bit_cast<kt_i32x4>(b), d, 0, 0, 0);
+}
+KT_FN void kt_mfma_32x32x32_i8(kt_i32x16& d, kt_u32x4 a, kt_u32x4 b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_mfma_i32_32x32x32_i8(kt_bit_cast<kt_i32x4>(a), kt_bit_cast<kt_i32x4>(b), d, 0, 0, 0);
+}
+#endif
+
+#elif defined(__gfx1201__)
+
+KT_FN void kt_wmma_16x16x16_bf16(kt_f32x8& d, kt_u32x4 a, kt_u32x4 b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(kt_bit_cast<kt_i16x8>(a), kt_bit_cast<kt_i16x8>(b), d);
+}
+KT_FN void kt_wmma_16x16x16_f16(kt_f32x8& d, kt_u32x4 a, kt_u32x4 b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(kt_bit_cast<kt_f16x8>(a), kt_bit_cast<kt_f16x8>(b), d);
+}
+KT_FN void kt_wmma_16x16x16_e4m3fn(kt_f32x8& d, kt_u32x2 a, kt_u32x2 b KT_SITE) {
+  KT_HERE;
+  typedef KT_VECTOR(int, 2) i32x2;
+  d = __builtin_amdgcn_wmma_f32_16x16x16_fp8_fp8_w32_gfx12(kt_bit_cast<i32x2>(a), kt_bit_cast<i32x2>(b), d);
+}
+KT_FN void kt_wmma_16x16x16_i8(kt_i32x8& d, kt_u32x2 a, kt_u32x2 b KT_SITE) {
+  KT_HERE;
+  typedef KT_VECTOR(int, 2) i32x2;
+  d = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(true, kt_bit_cast<i32x2>(a), true, kt_bit_cast<i32x2>(b), d, false);
+}
+
+#else  // RDNA 3
+
+KT_FN void kt_wmma_16x16x16_bf16(kt_f32x8& d, kt_u32x8 a, kt_u32x8 b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(kt_bit_cast<kt_i16x16>(a), kt_bit_cast<kt_i16x16>(b), d);
+}
+KT_FN void kt_wmma_16x16x16_f16(kt_f32x8& d, kt_u32x8 a, kt_u32x8 b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(kt_bit_cast<kt_f16x16>(a), kt_bit_cast<kt_f16x16>(b), d);
+}
+KT_FN void kt_wmma_16x16x16_i8(kt_i32x8& d, kt_u32x4 a, kt_u32x4 b KT_SITE) {
+  KT_HERE;
+  d = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, kt_bit_cast<kt_i32x4>(a), true, kt_bit_cast<kt_i32x4>(b), d, false);
+}
+
+#endif
