@@ -1,1 +1,117 @@
-"""Workloads, peers, rooflines and history."""
+"""Benchmarks, by name: a registry, a timer, results as data.
+
+    @bench("host.trace.attention", "trace attention forward")
+    def _(target):
+        ...prepare...
+        return call          # a function without arguments: what is timed
+
+A benchmark that needs a device registers itself with `on=("cuda", ...)`, the backends it is for, and times itself by
+returning a `Timed` where the wall clock would lie.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Union
+
+from kittens.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A benchmark with a clock of its own: `sample()` runs once and returns seconds."""
+
+    sample: Callable[[], float]
+
+
+Prepared = Union[Callable[[], Any], Timed]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A benchmark: `prepare(target)` does what is not timed and gives what is. `on` are backends; `limit` is seconds."""
+
+    name: str
+    description: str
+    prepare: Callable[[str], Prepared]
+    on: tuple[str, ...] = ("numpy",)
+    limit: float | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """Seconds a run of a benchmark took: the least, the median and the most of `runs`."""
+
+    name: str
+    target: str
+    runs: int
+    least: float
+    median: float
+    most: float
+    limit: float | None = None
+
+    @property
+    def within(self) -> bool:
+        """Whether the median keeps to the limit, if there is one."""
+        return self.limit is None or self.median <= self.limit
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {**asdict(self), "within": self.within}
+
+
+BENCHES: dict[str, Bench] = {}
+
+
+def bench(
+    name: str, description: str, *, on: tuple[str, ...] = ("numpy",), limit: float | None = None
+) -> Callable[[Callable[[str], Prepared]], Callable[[str], Prepared]]:
+    """Register a function as the preparation of a benchmark."""
+
+    def register(prepare: Callable[[str], Prepared]) -> Callable[[str], Prepared]:
+        if name in BENCHES:
+            raise ArgumentError(f"two benchmarks are called {name!r}")
+        BENCHES[name] = Bench(name, description, prepare, on, limit)
+        return prepare
+
+    return register
+
+
+def select(pattern: str | None = None, target: str = "numpy") -> list[Bench]:
+    """The benchmarks for a target whose names contain or match `pattern`."""
+    importlib.import_module("kittens.bench.workloads")
+    backend = target.partition(":")[0]
+    found = [b for b in BENCHES.values() if backend in b.on]
+    return [b for b in found if pattern is None or pattern in b.name or fnmatch.fnmatch(b.name, pattern)]
+
+
+def measure(b: Bench, target: str = "numpy", seconds: float = 0.5, most: int = 200) -> Result:
+    """Time one benchmark: once to warm up, then at least 3 times and up to `seconds` or `most` runs."""
+    prepared = b.prepare(target)
+    sample = prepared.sample if isinstance(prepared, Timed) else _wall(prepared)
+    sample()
+    times: list[float] = []
+    start = time.perf_counter()
+    while len(times) < 3 or (len(times) < most and time.perf_counter() - start < seconds):
+        times.append(sample())
+    return Result(b.name, target, len(times), min(times), statistics.median(times), max(times), b.limit)
+
+
+def run(pattern: str | None = None, target: str = "numpy", seconds: float = 0.5) -> Iterator[Result]:
+    """Time every selected benchmark, one after another."""
+    for b in select(pattern, target):
+        yield measure(b, target, seconds)
+
+
+def _wall(call: Callable[[], Any]) -> Callable[[], float]:
+    def sample() -> float:
+        start = time.perf_counter()
+        call()
+        return time.perf_counter() - start
+
+    return sample

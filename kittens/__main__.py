@@ -1,0 +1,5 @@
+"""`python -m kittens` is the command `kittens`."""
+
+from kittens.cli import main
+
+main(prog_name="kittens")

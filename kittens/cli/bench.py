@@ -1,0 +1,79 @@
+"""`kittens bench`: how long things take here."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import click
+from rich.progress import Progress
+
+from kittens import plugins
+from kittens.cli.output import console, stderr, table, write_json
+from kittens.errors import ArgumentError
+from kittens.targets import parse
+
+
+@click.command()
+@click.option("--on", default="numpy", show_default=True, metavar="TARGET", help="The target to measure.")
+@click.option(
+    "-k", "pattern", metavar="PATTERN", help="Only benchmarks whose name contains or matches PATTERN."
+)
+@click.option(
+    "--seconds", type=click.FloatRange(min=0), default=0.5, show_default=True, help="Time for each one."
+)
+@click.option("--list", "only_list", is_flag=True, help="List the benchmarks and run none.")
+@click.option(
+    "--json",
+    "json_file",
+    metavar="FILE",
+    help='Write JSON to FILE ("-": standard output, without the table).',
+)
+def bench(on: str, pattern: str | None, seconds: float, only_list: bool, json_file: str | None) -> None:
+    """Time what has a benchmark for TARGET; the exit code is 1 if a median is over its limit.
+
+    Figures hold for this machine as it is now. Benchmarks that need a device are listed for targets that can execute.
+    """
+    from kittens import bench as benches
+
+    target = str(plugins.check(parse(on)))
+    found = benches.select(pattern, target)
+    if not found:
+        raise ArgumentError(f"no benchmark for {target}" + (f" matches {pattern!r}" if pattern else ""))
+    if only_list:
+        rows = table("benchmark", "what it times")
+        for b in found:
+            rows.add_row(b.name, b.description)
+        console().print(rows)
+        return
+    results = []
+    err = stderr()
+    with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
+        task = progress.add_task("", total=len(found))
+        for b in found:
+            progress.update(task, description=b.name)
+            results.append(benches.measure(b, target, seconds))
+            progress.advance(task)
+    if json_file is not None:
+        write_json(json_file, {"target": target, "platform": platform.platform(), "python": platform.python_version(),
+                               "results": [r.to_json() for r in results]})  # fmt: skip
+    if json_file != "-":
+        console().print(_table(results))
+    if not all(r.within for r in results):
+        raise SystemExit(1)
+
+
+def _table(results: list[Any]) -> Any:
+    rows = table("benchmark", "median", "least", "runs", "limit", right=("median", "least", "runs", "limit"))
+    for r in results:
+        limit = "" if r.limit is None else f"{_time(r.limit)}{'' if r.within else '  over'}"
+        rows.add_row(r.name, _time(r.median), _time(r.least), str(r.runs), limit)
+    return rows
+
+
+def _time(seconds: float) -> str:
+    """Seconds in the unit a person would use."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-6:.3g} us"

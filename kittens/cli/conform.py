@@ -1,0 +1,115 @@
+"""`kittens conform`: run the conformance suite on targets and say how close to the error bounds it came."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from kittens import plugins
+from kittens.cli.output import console, stderr, table, write_json
+from kittens.errors import UnavailableError
+from kittens.targets import parse
+
+_MOST_FAILURES = 20
+
+
+@click.command()
+@click.option(
+    "--on",
+    "names",
+    multiple=True,
+    metavar="TARGET",
+    help="A target to test; may be repeated.  [default: numpy]",
+)
+@click.option("-k", "pattern", metavar="PATTERN", help="Only cases whose name contains or matches PATTERN.")
+@click.option("-x", "stop_first", is_flag=True, help="Stop at the first failure.")
+@click.option(
+    "-j", "jobs", type=click.IntRange(min=1), help="Processes to run cases in.  [default: one a core]"
+)
+@click.option(
+    "--json",
+    "json_file",
+    metavar="FILE",
+    help='Write the report to FILE ("-": standard output, without the table).',
+)
+def conform(
+    names: tuple[str, ...], pattern: str | None, stop_first: bool, jobs: int | None, json_file: str | None
+) -> None:
+    """Run the same cases on every TARGET and judge the results by error bounds.
+
+    A case passes if observed error / bound is at most 1; exact operations must match bit for bit. The exit code is 0 if
+    all cases passed, 1 if one failed or none ran, 3 if a target cannot run here.
+    """
+    from kittens import conformance
+
+    targets = [str(plugins.check(parse(name))) for name in names or ("numpy",)]
+    for name in targets:
+        _check_runs(name)
+    err = stderr()
+    bar = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+                   console=err, transient=True, disable=not err.is_terminal)  # fmt: skip
+    with bar:
+        task = bar.add_task("cases", total=None)
+
+        def advance(done: int, total: int, row: Any) -> None:
+            bar.update(task, completed=done, total=total)
+
+        report = conformance.run(targets, pattern=pattern, stop_first=stop_first, jobs=jobs, progress=advance)
+    if json_file is not None:
+        write_json(json_file, report.to_json())
+    if json_file != "-":
+        _print(report)
+    if not report.ok:
+        raise SystemExit(1)
+
+
+def _check_runs(name: str) -> None:
+    """Raise UnavailableError if a target can neither execute nor simulate here."""
+    plain = str(parse(name).backend if parse(name).index is not None else name)
+    for info in plugins.targets():
+        if info.name == plain and not {"execute", "simulate"} & set(info.can):
+            why = info.missing.get("execute") or "its backend says nothing about it"
+            raise UnavailableError(
+                f"{name} cannot run kernels here: {why}", hint="`kittens doctor` lists what can"
+            )
+
+
+def _print(report: Any) -> None:
+    """The failures, the table of groups, and one line that sums up."""
+    out = console()
+    failures = [row for row in report.rows if row.status != "passed"]
+    for row in failures[:_MOST_FAILURES]:
+        out.print(f"FAILED {row.target} {row.name}\n  {row.message}", markup=False, highlight=False)
+    if len(failures) > _MOST_FAILURES:
+        out.print(f"... and {len(failures) - _MOST_FAILURES} more failures", markup=False)
+    rows = table(
+        "target",
+        "group",
+        "cases",
+        "passed",
+        "largest ratio",
+        "at",
+        right=("cases", "passed", "largest ratio"),
+    )
+    for (target, group), members in _groups(report.rows).items():
+        worst = max(members, key=lambda r: r.ratio)
+        passed = sum(r.status == "passed" for r in members)
+        rows.add_row(
+            target,
+            group,
+            str(len(members)),
+            str(passed),
+            f"{worst.ratio:.3g}",
+            worst.name if worst.ratio else "exact",
+        )
+    out.print(rows)
+    out.print("\n" + report.summary, markup=False)
+
+
+def _groups(rows: list[Any]) -> dict[tuple[str, str], list[Any]]:
+    found: dict[tuple[str, str], list[Any]] = {}
+    for row in rows:
+        found.setdefault((row.target, row.group), []).append(row)
+    return found
