@@ -1,0 +1,69 @@
+"""Attention, forward: softmax(scale q k^T) v in one pass over the keys (Dao, 2023, arXiv:2307.08691).
+
+Shapes: q (B, H, Nq, D), k (B, Hk, Nk, D), v (B, Hk, Nk, Dv), o (B, H, Nq, Dv), lse (B, H, Nq) float32. Query head h
+reads key head h // (H / Hk). Query i stands at position i + Nk - Nq, so that the last query stands at the last key; it
+sees the keys from `left` positions before it (None: from the first) to `right` after it (None: to the last). Causal is
+right=0; a causal window of w keys is left=w-1, right=0.
+"""
+
+from __future__ import annotations
+
+import math
+
+import kittens as kt
+from kittens.kernels.softmaxes import LOG2E, finite_or_zero
+from kittens.kernels.stacks import head_width
+
+
+def key_blocks(i, nq, nk, left, right, BM, BN):
+    """The range lo, hi of blocks of keys that query block i sees anything of."""
+    lo, hi = 0, kt.cdiv(nk, BN)
+    if left is not None:
+        lo = kt.maximum(i * BM + (nk - nq - left), 0) // BN
+    if right is not None:
+        hi = kt.minimum(kt.cdiv(kt.maximum((i + 1) * BM + (nk - nq + right), 0), BN), hi)
+    return lo, hi
+
+
+def visible(s, i, j, nq, nk, left, right):
+    """The scores s of query block i and key block j, -inf where a query does not see a key or there is none."""
+    position, key = kt.rows(i, s.shape[0]) + (nk - nq), kt.cols(j, s.shape[1])
+    if right is None or right > 0:  # else the bound on the right implies it
+        s = kt.where(key < nk, s, -kt.inf)
+    if left is not None:
+        s = kt.where(key >= position - left, s, -kt.inf)
+    if right is not None:
+        s = kt.where(key <= position + right, s, -kt.inf)
+    return s
+
+
+@kt.kernel(grid=lambda q, BM: (kt.cdiv(q.shape[2], BM), q.shape[1], q.shape[0]))
+def attention_forward(
+    q, k, v, o, lse=None, *, scale, left=None, right=None, BM=kt.tunable(64, 128), BN=kt.tunable(64, 128, 32)
+):
+    """o = softmax(scale q k^T) v, lse = log(sum(exp(scale q k^T))); a query that sees no key gives 0 and -inf.
+
+    scale (above 0) is applied in float32 to the product; probabilities are rounded to v's type for theirs.
+    """
+    i, h, b = kt.program_id(order="grouped")
+    nq, nk, hk = q.shape[2], k.shape[2], h // (q.shape[1] // k.shape[1])
+    q, k, v, o = q[b, h], k[b, hk], v[b, hk], o[b, h]
+    D, DV, c = head_width(q), head_width(v), scale * LOG2E
+
+    q_tile = kt.load(q, (i, 0), (BM, D))
+    m, l = kt.full((BM,), -kt.inf, kt.float32), kt.zeros((BM,), kt.float32)
+    acc = kt.zeros((BM, DV), kt.float32)
+    lo, hi = key_blocks(i, nq, nk, left, right, BM, BN)
+    for j in kt.range(lo, hi):
+        s = q_tile @ kt.load(k, (j, 0), (BN, D)).T
+        s = visible(s, i, j, nq, nk, left, right)
+        m_new = kt.maximum(m, s.max(axis=1))
+        base = finite_or_zero(m_new) * c
+        p = kt.exp2(kt.fma(s, c, -base[:, None]))
+        alpha = kt.exp2(kt.fma(m, c, -base))
+        l = l * alpha + p.sum(axis=1)
+        acc = acc * alpha[:, None] + p.to(v.dtype) @ kt.load(v, (j, 0), (BN, DV))
+        m = m_new
+    kt.store(o, (i, 0), acc / kt.where(l == 0.0, 1.0, l)[:, None])
+    if lse is not None:
+        kt.store(lse[b, h], i, (finite_or_zero(m) * c + kt.log2(l)) * math.log(2))
