@@ -92,11 +92,16 @@ def adopt(value: Any, name: str) -> Argument:
     if value is None or isinstance(value, (TensorArg, ScalarArg)):
         return value
     if isinstance(value, (bool, np.bool_)):
-        raise ArgumentError(f"argument {name!r} is the bool {value}", hint="make it a keyword-only parameter of the kernel: it chooses code at compile time")
+        raise ArgumentError(
+            f"argument {name!r} is the bool {value}",
+            hint="make it a keyword-only parameter of the kernel: it chooses code at compile time",
+        )
     if isinstance(value, np.generic):
         dtype = as_dtype(value.dtype)
         if dtype not in (int32, int64, float32):
-            raise ArgumentError(f"scalar argument {name!r} is {dtype}", hint="scalars are int32, int64 or float32")
+            raise ArgumentError(
+                f"scalar argument {name!r} is {dtype}", hint="scalars are int32, int64 or float32"
+            )
         return ScalarArg(dtype, value)
     if isinstance(value, int):
         if not -(2**63) <= value < 2**63:
@@ -119,12 +124,21 @@ def check_outputs(arguments: dict[str, Argument], written: set[str]) -> None:
         out = arguments[name]
         assert isinstance(out, TensorArg)
         if not out.writable:
-            raise ArgumentError(f"the kernel writes {name!r}, which is read-only", hint=f"pass a writable array; a copy of {name} is one")
+            raise ArgumentError(
+                f"the kernel writes {name!r}, which is read-only",
+                hint=f"pass a writable array; a copy of {name} is one",
+            )
         if any(s == 0 and n > 1 for s, n in zip(out.strides, out.shape)):
-            raise ArgumentError(f"the kernel writes {name!r}, whose elements share memory (a broadcast view)", hint="pass a copy of it")
+            raise ArgumentError(
+                f"the kernel writes {name!r}, whose elements share memory (a broadcast view)",
+                hint="pass a copy of it",
+            )
         for other, x in arguments.items():
             if other != name and isinstance(x, TensorArg) and overlap(out.span, x.span):
-                raise ArgumentError(f"the kernel writes {name!r}, which overlaps {other!r} in memory", hint="programs run in no order: give the output memory of its own")
+                raise ArgumentError(
+                    f"the kernel writes {name!r}, which overlaps {other!r} in memory",
+                    hint="programs run in no order: give the output memory of its own",
+                )
 
 
 def overlap(a: tuple[Any, int, int] | None, b: tuple[Any, int, int] | None) -> bool:

@@ -51,7 +51,11 @@ class Control:
     def __exit__(self, *exc: object) -> None: ...
 
     def _misused(self, how: str) -> NoReturn:
-        raise ControlFlowError(f"`{how}` is not how it is used", hint=f"write `for _ in {self.spelled}(...):`", location=self.location)
+        raise ControlFlowError(
+            f"`{how}` is not how it is used",
+            hint=f"write `for _ in {self.spelled}(...):`",
+            location=self.location,
+        )
 
 
 def _here() -> Location | None:
@@ -69,7 +73,11 @@ def range_(*bounds: Any, unroll: int = 1) -> Control:
         raise ArgumentError(f"kt.range takes 1 to 3 bounds, not {len(bounds)}", location=_here())
     lo, hi, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     if isinstance(step, int) and step < 1:
-        raise ArgumentError(f"the step of kt.range is at least 1, not {step}", hint="count down with n - 1 - k", location=_here())
+        raise ArgumentError(
+            f"the step of kt.range is at least 1, not {step}",
+            hint="count down with n - 1 - k",
+            location=_here(),
+        )
     if not isinstance(unroll, int) or isinstance(unroll, bool) or unroll < 1:
         raise ArgumentError(f"unroll is a Python integer of at least 1, not {unroll!r}", location=_here())
     operands = [cast(integer(x, "a bound of kt.range"), int64) for x in (lo, hi, step)]
@@ -82,7 +90,11 @@ def when(condition: Any) -> Control:
     Variables assigned in the body keep their old value where it does not. Raises DTypeError for anything else.
     """
     if isinstance(condition, bool):
-        raise ControlFlowError("kt.when is for run-time conditions, this one is a Python bool", hint="use a plain `if`", location=_here())
+        raise ControlFlowError(
+            "kt.when is for run-time conditions, this one is a Python bool",
+            hint="use a plain `if`",
+            location=_here(),
+        )
     if not isinstance(condition, Tile):
         raise DTypeError(f"kt.when takes a bool scalar, not {type(condition).__name__}", location=_here())
     if condition.shape != () or condition.dtype != bool_:

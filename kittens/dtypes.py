@@ -83,7 +83,9 @@ float8_e4m3fn = _float("float8_e4m3fn", ml_dtypes.float8_e4m3fn)
 float8_e4m3fnuz = _float("float8_e4m3fnuz", ml_dtypes.float8_e4m3fnuz)
 float8_e5m2 = _float("float8_e5m2", ml_dtypes.float8_e5m2)
 float8_e5m2fnuz = _float("float8_e5m2fnuz", ml_dtypes.float8_e5m2fnuz)
-float8_e8m0fnu = DType("float8_e8m0fnu", "s", 8, np.dtype(ml_dtypes.float8_e8m0fnu), 1, 2.0**127, 2.0**-127, 2.0**-127)
+float8_e8m0fnu = DType(
+    "float8_e8m0fnu", "s", 8, np.dtype(ml_dtypes.float8_e8m0fnu), 1, 2.0**127, 2.0**-127, 2.0**-127
+)
 
 ALL: tuple[DType, ...] = (
     bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32, float64,
@@ -148,7 +150,11 @@ def convert(x: Array, to: DType) -> Array:
     if source == to:
         return x
     if to.kind == "b":
-        return np.asarray(x != 0) if source.kind in "biuf" and source.bits > 8 else np.asarray(_wide(x, source) != 0)
+        return (
+            np.asarray(x != 0)
+            if source.kind in "biuf" and source.bits > 8
+            else np.asarray(_wide(x, source) != 0)
+        )
     if source.kind in "biu":
         if to.kind in "iu":
             return x.astype(to.numpy)
@@ -176,7 +182,9 @@ def _odd64(x: Array) -> Array:
     y = x.astype(np.float64)
     if x.dtype.itemsize < 8:
         return y
-    back = y.astype(np.longdouble) - x.astype(np.longdouble)  # sign of the rounding error; exact on 80-bit, 0 elsewhere
+    back = y.astype(np.longdouble) - x.astype(
+        np.longdouble
+    )  # sign of the rounding error; exact on 80-bit, 0 elsewhere
     bits = y.view(np.int64)
     inexact_even = (back != 0) & (bits & 1 == 0)
     away = np.where((back > 0) == (y > 0), bits - 1, bits + 1)
@@ -233,4 +241,6 @@ def _to_integer(x: Array, to: DType) -> Array:
     low, high = float(info.min), float(info.max)
     with np.errstate(invalid="ignore", over="ignore"):
         inside = np.clip(y, low, np.nextafter(high, 0.0) if to.bits == 64 else high).astype(to.numpy)
-    return np.where(y >= high, np.array(info.max, to.numpy), np.where(y <= low, np.array(info.min, to.numpy), inside))
+    return np.where(
+        y >= high, np.array(info.max, to.numpy), np.where(y <= low, np.array(info.min, to.numpy), inside)
+    )

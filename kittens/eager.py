@@ -67,7 +67,14 @@ def pad_value(call: opset.Call) -> Array:
 class Eager:
     """The executor of one program of a grid. `program` and `grid` are its coordinates and the grid's extents."""
 
-    def __init__(self, arithmetic: Arithmetic, grid: Sequence[int], program: Sequence[int], *, fuses_products: bool = False):
+    def __init__(
+        self,
+        arithmetic: Arithmetic,
+        grid: Sequence[int],
+        program: Sequence[int],
+        *,
+        fuses_products: bool = False,
+    ):
         self.arithmetic = arithmetic
         self.grid = tuple(grid)
         self.program = tuple(program)
@@ -85,14 +92,21 @@ class Eager:
             arithmetic.store(operands[0], coordinates, operands[-1], name == "store_add")
             return []
         if name in ("index", "slice", "permute"):
-            return [arithmetic.view(name, operands[0], [arithmetic.integer(x) for x in operands[1:]], call.attrs)]
+            return [
+                arithmetic.view(name, operands[0], [arithmetic.integer(x) for x in operands[1:]], call.attrs)
+            ]
         if name in ("program_id", "num_programs"):
             where = self.program if name == "program_id" else self.grid
             return [arithmetic.constant(n, t) for n, t in zip(where, call.results) if isinstance(t, TileType)]
         if name == "dim":
             return [arithmetic.constant(arithmetic.array(operands[0]).shape[call.attrs["axis"]], call.result)]
         if name == "print":
-            shown = [np.array2string(arithmetic.array(x)) if np.ndim(arithmetic.array(x)) else str(arithmetic.array(x)) for x in operands]
+            shown = [
+                np.array2string(arithmetic.array(x))
+                if np.ndim(arithmetic.array(x))
+                else str(arithmetic.array(x))
+                for x in operands
+            ]
             print(f"{self.program}: {call.attrs['text'].format(*shown)}")
             return []
         if name == "assert":
@@ -103,7 +117,11 @@ class Eager:
 
     def iterate(self, control: Control, frame: FrameType) -> Iterator[Tile | None]:
         if is_comprehension(frame):
-            raise ControlFlowError(f"{control.spelled} in a comprehension or generator", hint="write a `for` statement", location=locate(user_frame(frame) or frame))
+            raise ControlFlowError(
+                f"{control.spelled} in a comprehension or generator",
+                hint="write a `for` statement",
+                location=locate(user_frame(frame) or frame),
+            )
         return self._passes(control)
 
     def _passes(self, control: Control) -> Iterator[Tile | None]:
@@ -123,7 +141,11 @@ class Eager:
         pass
 
     def show(self, tile: Tile) -> str:
-        return f"<tile {tile.type}>\n{self.arithmetic.array(tile.value)}" if tile.shape else f"{tile.type}({self.arithmetic.array(tile.value)})"
+        return (
+            f"<tile {tile.type}>\n{self.arithmetic.array(tile.value)}"
+            if tile.shape
+            else f"{tile.type}({self.arithmetic.array(tile.value)})"
+        )
 
     def finish(self) -> None:
         """Raises ControlFlowError if a loop was left early."""
@@ -131,7 +153,13 @@ class Eager:
             raise left_early(self.open[-1])
 
 
-def interpret(function: Function, arithmetic: Arithmetic, arguments: Sequence[Any], grid: Sequence[int], program: Sequence[int]) -> None:
+def interpret(
+    function: Function,
+    arithmetic: Arithmetic,
+    arguments: Sequence[Any],
+    grid: Sequence[int],
+    program: Sequence[int],
+) -> None:
     """Run one program of a traced function. `arguments` are tensors and scalars of the arithmetic, one a parameter."""
     machine = Eager(arithmetic, grid, program)
     env: dict[Value, Any] = dict(zip(function.params, arguments))
@@ -164,5 +192,3 @@ def _run(machine: Eager, region: Region, env: dict[Value, Any]) -> list[Any]:
             results = machine.apply(op.name, call, operands)
         env.update(zip(op.results, results))
     return []
-
-

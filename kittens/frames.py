@@ -32,7 +32,9 @@ class Slot:
         return id(self.container), self.key
 
 
-def walk(frame: FrameType, skip: frozenset[str] = frozenset()) -> dict[tuple[int, Hashable], tuple[Slot, Any]]:
+def walk(
+    frame: FrameType, skip: frozenset[str] = frozenset()
+) -> dict[tuple[int, Hashable], tuple[Slot, Any]]:
     """Every slot reachable from a frame's local variables and the globals its code names, with the object in it.
 
     `skip` names local variables to leave out.
@@ -64,7 +66,9 @@ def walk(frame: FrameType, skip: frozenset[str] = frozenset()) -> dict[tuple[int
         elif isinstance(value, MethodType):
             visit(value.__self__, f"{path}.__self__")
             visit(value.__func__, path)
-        elif isinstance(getattr(value, "func", None), FunctionType) and hasattr(value, "keywords"):  # functools.partial
+        elif isinstance(getattr(value, "func", None), FunctionType) and hasattr(
+            value, "keywords"
+        ):  # functools.partial
             visit(value.func, path)
             visit(value.args, path)
             visit(value.keywords, path)
@@ -96,7 +100,11 @@ def walk(frame: FrameType, skip: frozenset[str] = frozenset()) -> dict[tuple[int
 
 
 def _opaque(module: str | None) -> bool:
-    return module is not None and module.split(".")[0] in _OPAQUE_MODULES and not module.startswith("kittens.kernels")
+    return (
+        module is not None
+        and module.split(".")[0] in _OPAQUE_MODULES
+        and not module.startswith("kittens.kernels")
+    )
 
 
 def _has_state(value: Any) -> bool:
@@ -184,7 +192,11 @@ def _read(code: CodeType) -> CodeFacts:
     iterates: set[int] = set()
     collects: set[int] = set()
     for this, following in zip(instructions, instructions[1:]):
-        if following.opname.startswith("STORE_") and following.opname not in ("STORE_SUBSCR", "STORE_ATTR", "STORE_SLICE"):
+        if following.opname.startswith("STORE_") and following.opname not in (
+            "STORE_SUBSCR",
+            "STORE_ATTR",
+            "STORE_SLICE",
+        ):
             name = following.argval[0] if isinstance(following.argval, tuple) else following.argval
             # A call to a Python function leaves the frame at the last inline cache of the CALL.
             stores.update(dict.fromkeys(range(this.offset, following.offset, 2), str(name)))
@@ -215,7 +227,10 @@ def is_comprehension(frame: FrameType) -> bool:
     code = frame.f_code
     if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
         return True
-    return code.co_name in ("<listcomp>", "<setcomp>", "<dictcomp>") or frame.f_lasti in code_facts(code).collects
+    return (
+        code.co_name in ("<listcomp>", "<setcomp>", "<dictcomp>")
+        or frame.f_lasti in code_facts(code).collects
+    )
 
 
 def leaves(value: Any) -> Iterator[Any]:

@@ -41,7 +41,9 @@ class Extent:
     divisor: int = 1
 
     def __str__(self) -> str:
-        return str(self.value) if self.value is not None else "?" if self.divisor == 1 else f"?%{self.divisor}"
+        return (
+            str(self.value) if self.value is not None else "?" if self.divisor == 1 else f"?%{self.divisor}"
+        )
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,9 @@ class TensorType:
 
     def __str__(self) -> str:
         dims, strides = (",".join(map(str, x)) for x in (self.dims, self.strides))
-        return f"tensor<{self.dtype}[{dims}]:[{strides}]{'' if self.alignment == 16 else f'@{self.alignment}'}>"
+        return (
+            f"tensor<{self.dtype}[{dims}]:[{strides}]{'' if self.alignment == 16 else f'@{self.alignment}'}>"
+        )
 
 
 Type = Union[TileType, TensorType]

@@ -55,9 +55,15 @@ class Kernel:
         self.location = Location(code.co_filename, code.co_firstlineno, self.name)
         for name, parameter in inspect.signature(function).parameters.items():
             if name == "on":
-                raise ArgumentError(f"kernel {self.name} has a parameter 'on'", hint="that name chooses the target; use another", location=self.location)
+                raise ArgumentError(
+                    f"kernel {self.name} has a parameter 'on'",
+                    hint="that name chooses the target; use another",
+                    location=self.location,
+                )
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                raise ArgumentError(f"kernel {self.name} takes *{name}", hint="name every parameter", location=self.location)
+                raise ArgumentError(
+                    f"kernel {self.name} takes *{name}", hint="name every parameter", location=self.location
+                )
             if parameter.kind is parameter.KEYWORD_ONLY:
                 self.constants[name] = parameter.default
             else:
@@ -66,7 +72,9 @@ class Kernel:
                     self._optional.add(name)
                 elif parameter.default is not parameter.empty:
                     raise ArgumentError(
-                        f"parameter {name!r} of kernel {self.name} has a default", hint="a default other than None makes sense for keyword-only constants", location=self.location
+                        f"parameter {name!r} of kernel {self.name} has a default",
+                        hint="a default other than None makes sense for keyword-only constants",
+                        location=self.location,
                     )
         self._traces: dict[Any, list[Function]] = {}
 
@@ -78,10 +86,15 @@ class Kernel:
 
     # Arguments.
 
-    def bind(self, args: tuple[Any, ...], constants: dict[str, Any]) -> tuple[dict[str, Argument], dict[str, Any]]:
+    def bind(
+        self, args: tuple[Any, ...], constants: dict[str, Any]
+    ) -> tuple[dict[str, Argument], dict[str, Any]]:
         """Arguments by name, described; and the constants given. Raises ArgumentError for what does not fit."""
         if len(args) > len(self.params):
-            raise ArgumentError(f"kernel {self.name} takes {len(self.params)} arguments, not {len(args)}", hint=f"they are {', '.join(self.params)}; constants are given by name")
+            raise ArgumentError(
+                f"kernel {self.name} takes {len(self.params)} arguments, not {len(args)}",
+                hint=f"they are {', '.join(self.params)}; constants are given by name",
+            )
         values = dict(zip(self.params, args))
         given = dict(constants)
         for name in self.params:
@@ -91,33 +104,54 @@ class Kernel:
                 values[name] = given.pop(name)
             elif name not in values:
                 if name not in self._optional:
-                    raise ArgumentError(f"kernel {self.name} misses its argument {name!r}", hint=f"it takes {', '.join(self.params)}")
+                    raise ArgumentError(
+                        f"kernel {self.name} misses its argument {name!r}",
+                        hint=f"it takes {', '.join(self.params)}",
+                    )
                 values[name] = None
         for name in given:
             if name not in self.constants:
-                raise ArgumentError(f"kernel {self.name} has no constant {name!r}", hint=f"it has {', '.join(self.constants) or 'none'}")
+                raise ArgumentError(
+                    f"kernel {self.name} has no constant {name!r}",
+                    hint=f"it has {', '.join(self.constants) or 'none'}",
+                )
         return {name: adopt(values[name], name) for name in self.params}, given
 
-    def settle(self, target: Target | None, arguments: dict[str, Argument], given: dict[str, Any]) -> dict[str, Any]:
+    def settle(
+        self, target: Target | None, arguments: dict[str, Argument], given: dict[str, Any]
+    ) -> dict[str, Any]:
         """Every constant's value: what the caller gave, else the default, else what the target ships for tunables."""
         settled = {**self.constants, **given}
         missing = [n for n, v in settled.items() if v is inspect.Parameter.empty]
         if missing:
-            raise ArgumentError(f"kernel {self.name} misses its constants {', '.join(missing)}", hint="give them by name")
+            raise ArgumentError(
+                f"kernel {self.name} misses its constants {', '.join(missing)}", hint="give them by name"
+            )
         open_ones = [n for n, v in settled.items() if isinstance(v, Tunable)]
         shipped: dict[str, int] = {}
         if open_ones and target is not None:
-            shipped = plugins.manager().hook.kittens_tunables(target=target, kernel=self.name, arguments={**arguments, **settled}) or {}
+            shipped = (
+                plugins.manager().hook.kittens_tunables(
+                    target=target, kernel=self.name, arguments={**arguments, **settled}
+                )
+                or {}
+            )
         for name in open_ones:
             candidates = settled[name].candidates
             if name not in shipped and not candidates:
-                raise ArgumentError(f"{target or 'no target'} has no value for the tunable {name!r} of kernel {self.name}", hint=f"give one: {name}=64")
+                raise ArgumentError(
+                    f"{target or 'no target'} has no value for the tunable {name!r} of kernel {self.name}",
+                    hint=f"give one: {name}=64",
+                )
             settled[name] = shipped.get(name, candidates[0] if candidates else None)
         for name, value in settled.items():
             try:
                 hash(value)
             except TypeError:
-                raise ArgumentError(f"the constant {name!r} of kernel {self.name} is a {type(value).__name__}, which cannot be a constant", hint="use a number, string, dtype or tuple") from None
+                raise ArgumentError(
+                    f"the constant {name!r} of kernel {self.name} is a {type(value).__name__}, which cannot be a constant",
+                    hint="use a number, string, dtype or tuple",
+                ) from None
         return settled
 
     # From Python to the tile IR and beyond.
@@ -164,7 +198,9 @@ def _matches(type: Any, argument: Argument) -> bool:
     return all(e.value is None or e.value == n for e, n in zip(type.dims, argument.shape))
 
 
-def _trace(kernel: Kernel, arguments: dict[str, Argument], constants: dict[str, Any], grid_rank: int) -> Function:
+def _trace(
+    kernel: Kernel, arguments: dict[str, Argument], constants: dict[str, Any], grid_rank: int
+) -> Function:
     trace = Trace(grid_rank)
     with running(trace):
         values = {n: None if a is None else _parameter(trace, n, a) for n, a in arguments.items()}
@@ -180,7 +216,9 @@ def _trace(kernel: Kernel, arguments: dict[str, Argument], constants: dict[str, 
                     assert isinstance(argument, TensorArg)
                     dims[axis] = type(dims[axis])(argument.shape[axis])
             value.type = TensorType(value.type.dtype, tuple(dims), value.type.strides, value.type.alignment)
-    function = tidy(Function(kernel.name, body, grid_rank, {n: _plain(v) for n, v in constants.items()}, kernel.location))
+    function = tidy(
+        Function(kernel.name, body, grid_rank, {n: _plain(v) for n, v in constants.items()}, kernel.location)
+    )
     verify(function)
     return function
 
@@ -188,12 +226,22 @@ def _trace(kernel: Kernel, arguments: dict[str, Argument], constants: dict[str, 
 def check_returned(kernel: Kernel, returned: Any) -> None:
     """A kernel gives its results through stores."""
     if returned is not None:
-        raise ControlFlowError(f"kernel {kernel.name} returns a value", hint="write results with kt.store; a kernel returns nothing", location=kernel.location)
+        raise ControlFlowError(
+            f"kernel {kernel.name} returns a value",
+            hint="write results with kt.store; a kernel returns nothing",
+            location=kernel.location,
+        )
 
 
 def _plain(value: Any) -> Any:
     """A constant as data that prints and reads back."""
-    return value if value is None or isinstance(value, (bool, int, float, str)) else value.name if isinstance(value, DType) else str(value)
+    return (
+        value
+        if value is None or isinstance(value, (bool, int, float, str))
+        else value.name
+        if isinstance(value, DType)
+        else str(value)
+    )
 
 
 def _parameter(trace: Trace, name: str, argument: TensorArg | ScalarArg) -> Any:

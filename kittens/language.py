@@ -52,7 +52,11 @@ def full(shape: Any, value: Like, dtype: Any) -> Tile:
     to, extents = _dtype(dtype), shape_of(shape)
     if isinstance(value, Tile):
         if value.shape != ():
-            _fail(ShapeError, f"kt.full takes a scalar, not a tile of shape {value.shape}", "broadcasting is automatic in arithmetic")
+            _fail(
+                ShapeError,
+                f"kt.full takes a scalar, not a tile of shape {value.shape}",
+                "broadcasting is automatic in arithmetic",
+            )
         return broadcast(cast(value, to), extents)
     return constant(value, to, extents)
 
@@ -120,7 +124,11 @@ def load(tensor: Tensor, coordinates: Any = (), shape: Any = (), *, pad: Number 
     """
     view = _tensor(tensor, "kt.load")
     if isinstance(pad, Tile) or not _is_number(pad):
-        _fail(ArgumentError, f"pad is a Python number, not {pad!r}", "choose at run time with kt.where on the loaded tile")
+        _fail(
+            ArgumentError,
+            f"pad is a Python number, not {pad!r}",
+            "choose at run time with kt.where on the loaded tile",
+        )
     constant(pad, view.dtype)  # refuses what the dtype cannot hold
     (result,) = apply("load", (view, *_coordinates(coordinates)), {"shape": shape_of(shape), "pad": pad})
     return result
@@ -156,13 +164,25 @@ def _coordinates(coordinates: Any) -> list[Tile]:
 def _stored(view: Tensor, value: Any, what: str) -> Tile:
     if not isinstance(value, Tile):
         as_tile(value) if not _is_number(value) else None
-        _fail(DTypeError, f"{what} takes a tile, not the number {value!r}", "kt.full(shape, value, dtype) makes one")
+        _fail(
+            DTypeError,
+            f"{what} takes a tile, not the number {value!r}",
+            "kt.full(shape, value, dtype) makes one",
+        )
     have, want = value.dtype, view.dtype
     if have == want:
         return value
     widens = have.kind == want.kind and have.kind in "iu" and have.bits < want.bits
-    if not (have.is_float and (want.is_float or want.kind == "s")) and not (have.kind == "s" and want.is_float) and not widens:
-        _fail(DTypeError, f"{what}: a tile of {have} into a tensor of {want}", f"only floats convert by themselves; say .to(kt.{want})")
+    if (
+        not (have.is_float and (want.is_float or want.kind == "s"))
+        and not (have.kind == "s" and want.is_float)
+        and not widens
+    ):
+        _fail(
+            DTypeError,
+            f"{what}: a tile of {have} into a tensor of {want}",
+            f"only floats convert by themselves; say .to(kt.{want})",
+        )
     return cast(value, want)
 
 
@@ -239,12 +259,12 @@ def trunc(x: Tile) -> Tile:
     return unary("trunc", x)
 
 
-def round(x: Tile) -> Tile:  # noqa: A001
+def round(x: Tile) -> Tile:
     """The nearest whole number, halves to even."""
     return unary("round", x)
 
 
-def abs(x: Tile) -> Tile:  # noqa: A001
+def abs(x: Tile) -> Tile:
     """Absolute value."""
     return unary("abs", x)
 
@@ -279,12 +299,20 @@ def where(condition: Tile, a: Like, b: Like) -> Tile:
     """`a` where the bool tile holds, else `b`; the three broadcast together."""
     if not isinstance(condition, Tile) or condition.dtype != bool_:
         came = condition.type if isinstance(condition, Tile) else repr(condition)
-        _fail(DTypeError, f"kt.where takes a bool tile first, not {came}", "compare, as in x != 0; on a Python bool use `a if condition else b`")
+        _fail(
+            DTypeError,
+            f"kt.where takes a bool tile first, not {came}",
+            "compare, as in x != 0; on a Python bool use `a if condition else b`",
+        )
     x, y = unify("kt.where", a, b)
     try:
         shape = np.broadcast_shapes(condition.shape, x.shape)
     except ValueError:
-        _fail(ShapeError, f"kt.where: shapes {condition.shape} and {x.shape} do not broadcast", "add an axis with x[:, None] or x[None, :]")
+        _fail(
+            ShapeError,
+            f"kt.where: shapes {condition.shape} and {x.shape} do not broadcast",
+            "add an axis with x[:, None] or x[None, :]",
+        )
     (result,) = apply("where", [broadcast(t, shape) for t in (condition, x, y)], {})
     return result
 
@@ -415,7 +443,9 @@ def device_print(text: str, *values: Tile) -> None:
 def device_assert(condition: Tile, message: str = "assertion failed") -> None:
     """Stop with an error that names the program if any element of a bool tile is false (where the target checks)."""
     if not isinstance(condition, Tile) or condition.dtype != bool_:
-        _fail(DTypeError, f"kt.device_assert takes a bool tile, not {condition!r}", "use `assert` on Python values")
+        _fail(
+            DTypeError,
+            f"kt.device_assert takes a bool tile, not {condition!r}",
+            "use `assert` on Python values",
+        )
     apply("assert", (condition,), {"message": str(message)})
-
-

@@ -51,11 +51,57 @@ class Stale:
     __hash__ = object.__hash__
 
 
-for _name in (
-    "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod matmul rmatmul pow rpow neg pos abs invert "
-    "and rand or ror xor rxor lshift rlshift rshift rrshift lt le gt ge eq ne bool index int float len iter getitem "
-    "setitem contains call str repr format"
-).split():
+for _name in [
+    "add",
+    "radd",
+    "sub",
+    "rsub",
+    "mul",
+    "rmul",
+    "truediv",
+    "rtruediv",
+    "floordiv",
+    "rfloordiv",
+    "mod",
+    "rmod",
+    "matmul",
+    "rmatmul",
+    "pow",
+    "rpow",
+    "neg",
+    "pos",
+    "abs",
+    "invert",
+    "and",
+    "rand",
+    "or",
+    "ror",
+    "xor",
+    "rxor",
+    "lshift",
+    "rlshift",
+    "rshift",
+    "rrshift",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "ne",
+    "bool",
+    "index",
+    "int",
+    "float",
+    "len",
+    "iter",
+    "getitem",
+    "setitem",
+    "contains",
+    "call",
+    "str",
+    "repr",
+    "format",
+]:
     setattr(Stale, f"__{_name}__", Stale._refuse)
 
 
@@ -121,14 +167,21 @@ class LoopTrace:
     def _begin(self) -> Tile | None:
         self.passes += 1
         if self.passes > _MAX_PASSES:
-            self._refuse("what this loop carries does not settle", "give every carried variable its final type before the loop")
+            self._refuse(
+                "what this loop carries does not settle",
+                "give every carried variable its final type before the loop",
+            )
         this = self.now = Pass(Region())
         index = None
         if self.control.name == "loop":
             value = self.trace.define(Value(TileType(int64), next(iter(self.targets), "")), this.region)
             this.region.args.append(value)
             index = Tile(TileType(int64), value, self.trace)
-        changes = [(slot, self._at_start(this, key, slot, value)) for key, (slot, value) in self.original.items() if key not in self.aliases]
+        changes = [
+            (slot, self._at_start(this, key, slot, value))
+            for key, (slot, value) in self.original.items()
+            if key not in self.aliases
+        ]
         frames.write(changes)
         this.entry = self._walk()
         for slot, new in changes:
@@ -153,7 +206,12 @@ class LoopTrace:
                 return leaf
             if key in self.integers and (_is_int(leaf) or isinstance(leaf, Tile)):
                 before = cast(as_tile(leaf, self.integers[key]), self.integers[key])
-            elif isinstance(leaf, Tile) and leaf.executor is self.trace and leaf.known is None and self.trace.in_scope(leaf.value):
+            elif (
+                isinstance(leaf, Tile)
+                and leaf.executor is self.trace
+                and leaf.known is None
+                and self.trace.in_scope(leaf.value)
+            ):
                 before = leaf
             else:
                 return leaf
@@ -175,7 +233,15 @@ class LoopTrace:
         again = self._compare(this, self._walk())
         if not again:
             self._keep_changed(this)
-            this.region.ops.append(Op("yield", [_after(x).value for x in this.leaves.values()], {}, [], location=self.control.location))
+            this.region.ops.append(
+                Op(
+                    "yield",
+                    [_after(x).value for x in this.leaves.values()],
+                    {},
+                    [],
+                    location=self.control.location,
+                )
+            )
         self.trace.loops.pop()
         self.trace.regions.pop()
         if again:
@@ -201,10 +267,15 @@ class LoopTrace:
             if key not in self.original or key in self.stale or key in self.aliases:
                 continue
             if key not in after:
-                self._refuse(f"{slot.path} disappears in the body of {self.control.spelled}", "tiles in a list or dict can be replaced, not removed or moved")
+                self._refuse(
+                    f"{slot.path} disappears in the body of {self.control.spelled}",
+                    "tiles in a list or dict can be replaced, not removed or moved",
+                )
             if after[key][1] is not value:
                 again |= self._changed(this, key, slot, value, after[key][1])
-        containers = {id(slot.container) for slot, _ in this.entry.values() if slot.container is not self.frame}
+        containers = {
+            id(slot.container) for slot, _ in this.entry.values() if slot.container is not self.frame
+        }
         for key, (slot, _) in after.items():
             if key not in this.entry and id(slot.container) in containers:
                 self._refuse(f"{slot.path} appears in the body of {self.control.spelled}: a list, dict or object grows",
@@ -227,10 +298,16 @@ class LoopTrace:
                 continue
             place = this.leaves.get((key, number))
             if place is None and key not in self.integers and _is_integer(old) and _is_integer(leaf):
-                self.integers[key] = leaf.dtype if isinstance(leaf, Tile) else old.dtype if isinstance(old, Tile) else int64
+                self.integers[key] = (
+                    leaf.dtype if isinstance(leaf, Tile) else old.dtype if isinstance(old, Tile) else int64
+                )
                 return True
             if place is None:
-                start = f"kt.full({leaf.shape}, {old!r}, kt.{leaf.dtype})" if isinstance(leaf, Tile) and isinstance(old, (int, float)) else "a tile"
+                start = (
+                    f"kt.full({leaf.shape}, {old!r}, kt.{leaf.dtype})"
+                    if isinstance(leaf, Tile) and isinstance(old, (int, float))
+                    else "a tile"
+                )
                 return self._spoil(key, slot, f"{slot.path} is {_describe(old)} before {where} and {_describe(leaf)} after a pass",
                                    f"only tiles and integers are carried from pass to pass: start with {start}")  # fmt: skip
             if _is_int(leaf) and place.before.dtype.is_integer and place.before.shape == ():
@@ -239,7 +316,12 @@ class LoopTrace:
                 return self._spoil(key, slot, f"{slot.path} is {_describe(place.before)} before {where} and {_describe(leaf)} after a pass",
                                    "a carried variable keeps its type: convert with .to(...), or give it that type before the loop")  # fmt: skip
             if not self.trace.in_scope(leaf.value):
-                return self._spoil(key, slot, f"{slot.path} holds a tile of an inner loop that has ended", "give the tile a first value before the inner loop")
+                return self._spoil(
+                    key,
+                    slot,
+                    f"{slot.path} holds a tile of an inner loop that has ended",
+                    "give the tile a first value before the inner loop",
+                )
             place.after = leaf
         return False
 
@@ -283,14 +365,26 @@ class LoopTrace:
         names = [leaf.argument.value.name for leaf in leaves.values()]
         op.results = [self.trace.define(Value(t, name, op), region) for t, name in zip(call.results, names)]
         region.ops.append(op)
-        results = {key: Tile(leaf.before.type, value, self.trace) for (key, leaf), value in zip(leaves.items(), op.results)}
+        results = {
+            key: Tile(leaf.before.type, value, self.trace)
+            for (key, leaf), value in zip(leaves.items(), op.results)
+        }
         changes = []
         for key, (slot, value) in self.original.items():
             numbers = iter(range(sys.maxsize))
             if key in self.stale:
                 changes.append((slot, self.stale[key]))
             elif key not in self.aliases:
-                changes.append((slot, frames.map_leaves(value, lambda x, k=key, n=numbers: results.get((k, next(n)), x), self._containers(key))))
+                changes.append(
+                    (
+                        slot,
+                        frames.map_leaves(
+                            value,
+                            lambda x, k=key, n=numbers: results.get((k, next(n)), x),
+                            self._containers(key),
+                        ),
+                    )
+                )
         frames.write(changes)
 
 
@@ -310,7 +404,9 @@ def _same_structure(a: Any, b: Any, containers: tuple[type, ...]) -> bool:
         return True
     if not isinstance(a, containers) or not frames.alike(a, b):
         return False
-    return all(_same_structure(x, y, containers) for x, y in zip(frames.members(a) or [], frames.members(b) or []))
+    return all(
+        _same_structure(x, y, containers) for x, y in zip(frames.members(a) or [], frames.members(b) or [])
+    )
 
 
 def _holds(value: Any, container: Any) -> bool:
@@ -336,4 +432,8 @@ def _describe(x: Any) -> str:
         return f"a tile {x.type}" if x.shape else f"a run-time {x.dtype}"
     if isinstance(x, (int, float, bool, str)):
         return f"the Python {type(x).__name__} {x!r}"
-    return "None" if x is None else f"a {type(x).__name__}" + (f" of {len(x)}" if isinstance(x, (tuple, list, dict)) else "")
+    return (
+        "None"
+        if x is None
+        else f"a {type(x).__name__}" + (f" of {len(x)}" if isinstance(x, (tuple, list, dict)) else "")
+    )

@@ -31,7 +31,9 @@ def _outside(dtype: Any, rank: int) -> Array:
     return np.empty((0,) * max(rank, 1), dtype)
 
 
-def window(tensor: Array, coordinates: Sequence[int], shape: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+def window(
+    tensor: Array, coordinates: Sequence[int], shape: Sequence[int]
+) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
     """Where a tile meets a tensor: (slices of the tensor, slices of the tile); empty slices where it does not."""
     inside, within = [], []
     for c, n, extent in zip(coordinates, shape, tensor.shape):

@@ -41,7 +41,9 @@ class Hooks:
         """What the target promises of its arithmetic."""
 
     @hookspec(firstresult=True)
-    def kittens_tunables(self, target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str, int] | None:
+    def kittens_tunables(
+        self, target: Target, kernel: str, arguments: dict[str, Any]
+    ) -> dict[str, int] | None:
         """Shipped values for the tunables of a kernel, for these arguments."""
 
     @hookspec(firstresult=True)
@@ -77,7 +79,9 @@ def _loaded() -> tuple[pluggy.PluginManager, dict[str, str]]:
             continue
         try:
             register(manager, entry.load(), entry.name)
-        except Exception as error:  # a stranger's plugin may fail in any way; it is listed, and the others work
+        except (
+            Exception
+        ) as error:  # a stranger's plugin may fail in any way; it is listed, and the others work
             failed[entry.name] = f"{type(error).__name__}: {error}"
     return manager, failed
 

@@ -43,26 +43,41 @@ def choose_target(arguments: dict[str, Argument], on: str | Target | None) -> Ta
     """The target named by `on`, or the one where all arrays live. Raises ArgumentError if they do not agree."""
     if on is not None:
         return plugins.check(parse(on))
-    places = {a.target: name for name, a in arguments.items() if isinstance(a, TensorArg) and a.target is not None}
+    places = {
+        a.target: name for name, a in arguments.items() if isinstance(a, TensorArg) and a.target is not None
+    }
     if len(places) > 1:
         said = ", ".join(f"{name} on {place}" for place, name in places.items())
-        raise ArgumentError(f"the arguments live in different places: {said}", hint="move them to one, or say on=...")
+        raise ArgumentError(
+            f"the arguments live in different places: {said}", hint="move them to one, or say on=..."
+        )
     if not places:
-        raise ArgumentError("no argument is an array, so nothing says where to run", hint="say on=..., such as on='numpy'")
+        raise ArgumentError(
+            "no argument is an array, so nothing says where to run", hint="say on=..., such as on='numpy'"
+        )
     return next(iter(places))
 
 
 def call_by_name(function: Any, values: dict[str, Any], what: str) -> Any:
     """Call a function with those of `values` that it has parameters for."""
     wanted = inspect.signature(function).parameters
-    missing = [n for n, p in wanted.items() if n not in values and p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    missing = [
+        n
+        for n, p in wanted.items()
+        if n not in values and p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+    ]
     if missing:
-        raise ArgumentError(f"{what} asks for {', '.join(missing)}, which the kernel does not have", hint=f"it can ask for {', '.join(values)}")
+        raise ArgumentError(
+            f"{what} asks for {', '.join(missing)}, which the kernel does not have",
+            hint=f"it can ask for {', '.join(values)}",
+        )
     anything = any(p.kind is p.VAR_KEYWORD for p in wanted.values())
     return function(**{n: v for n, v in values.items() if anything or n in wanted})
 
 
-def evaluate_grid(kernel: Kernel, arguments: dict[str, Argument], constants: dict[str, Any]) -> tuple[int, ...]:
+def evaluate_grid(
+    kernel: Kernel, arguments: dict[str, Argument], constants: dict[str, Any]
+) -> tuple[int, ...]:
     """The number of programs along each axis of the grid."""
     grid = kernel.grid
     if callable(grid):
@@ -72,13 +87,18 @@ def evaluate_grid(kernel: Kernel, arguments: dict[str, Argument], constants: dic
         except KittensError:
             raise
         except Exception as error:
-            raise ArgumentError(f"the grid of {kernel.name} cannot be computed: {type(error).__name__}: {error}") from error
+            raise ArgumentError(
+                f"the grid of {kernel.name} cannot be computed: {type(error).__name__}: {error}"
+            ) from error
     extents = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,)
     if not 1 <= len(extents) <= 3:
         raise ArgumentError(f"the grid of {kernel.name} has {len(extents)} axes", hint="a grid has 1 to 3")
     for n in extents:
         if not isinstance(n, int) or isinstance(n, bool) or n < 0:
-            raise ArgumentError(f"the grid of {kernel.name} is {extents}", hint="its extents are integers of at least 0; kt.cdiv(n, block) rounds up")
+            raise ArgumentError(
+                f"the grid of {kernel.name} is {extents}",
+                hint="its extents are integers of at least 0; kt.cdiv(n, block) rounds up",
+            )
     return extents
 
 

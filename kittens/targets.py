@@ -30,9 +30,16 @@ def parse(text: str | Target) -> Target:
     """The target a user named. Raises TargetError for a malformed name."""
     if isinstance(text, Target):
         return text
-    match = re.fullmatch(r"([a-z][a-z0-9_]*)(?::([A-Za-z0-9_]+))?(@sim)?", text) if isinstance(text, str) else None
+    match = (
+        re.fullmatch(r"([a-z][a-z0-9_]*)(?::([A-Za-z0-9_]+))?(@sim)?", text)
+        if isinstance(text, str)
+        else None
+    )
     if match is None:
-        raise TargetError(f"{text!r} is not the name of a target", hint="names look like numpy, cuda:sm_90a, cuda:0, hip:gfx950@sim; `kittens doctor` lists them")
+        raise TargetError(
+            f"{text!r} is not the name of a target",
+            hint="names look like numpy, cuda:sm_90a, cuda:0, hip:gfx950@sim; `kittens doctor` lists them",
+        )
     backend, detail, sim = match.groups()
     if detail and detail.isdigit():
         return Target(backend, "", int(detail), bool(sim))

@@ -11,7 +11,23 @@ from kittens.ir import VIEWS, Function, Op, Region, TensorType, TileType, Value
 #: Pure operations that may not be shared: a store may lie between two loads.
 _NEVER_SHARED = ("load",)
 #: What is worth folding when all operands are constant scalars: index arithmetic.
-_FOLDED = ("add", "sub", "mul", "floordiv", "mod", "cdiv", "maximum", "minimum", "cast", "lt", "le", "gt", "ge", "eq", "ne")
+_FOLDED = (
+    "add",
+    "sub",
+    "mul",
+    "floordiv",
+    "mod",
+    "cdiv",
+    "maximum",
+    "minimum",
+    "cast",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "ne",
+)
 
 
 def tidy(function: Function) -> Function:
@@ -50,7 +66,11 @@ def _share(region: Region, seen: dict[Any, list[Value]], replace: dict[Value, Va
 
 def _constant(value: Value) -> Any:
     op = value.producer
-    return op.attrs["value"] if op is not None and op.name == "const" and value.type == TileType(op.result.type.dtype) else None  # type: ignore[union-attr]
+    return (
+        op.attrs["value"]
+        if op is not None and op.name == "const" and value.type == TileType(op.result.type.dtype)
+        else None
+    )  # type: ignore[union-attr]
 
 
 def _fold(op: Op) -> None:
@@ -65,7 +85,11 @@ def _fold(op: Op) -> None:
         result = op.result.type
         if all(isinstance(t, TileType) and t.dtype.kind in "biu" for t in (*types, result)):
             call = opset.Call(types, op.attrs, (result,))
-            arrays = [opset.evaluate("const", opset.Call((), v.producer.attrs, (v.type,)))[0] for v in op.operands if v.producer]
+            arrays = [
+                opset.evaluate("const", opset.Call((), v.producer.attrs, (v.type,)))[0]
+                for v in op.operands
+                if v.producer
+            ]
             value = opset.evaluate(op.name, call, *arrays)[0].item()
     if value is not None:
         assert isinstance(op.result.type, TileType)
@@ -102,7 +126,9 @@ def _drop_unused(body: Region) -> bool:
 
 
 def _effects(region: Region) -> bool:
-    return any(not opset.OPS[op.name].pure and op.name not in ("loop", "when", "yield") for op in region.walk())
+    return any(
+        not opset.OPS[op.name].pure and op.name not in ("loop", "when", "yield") for op in region.walk()
+    )
 
 
 def _drop_carried(op: Op, uses: Counter[Value]) -> bool:

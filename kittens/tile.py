@@ -44,7 +44,11 @@ def current() -> Executor:
     """The executor at work in this thread; raises ScopeError outside a kernel."""
     stack = getattr(_active, "stack", None)
     if not stack:
-        raise ScopeError("tiles exist only inside a kernel", hint="call this from a function decorated with @kt.kernel", location=errors.here())
+        raise ScopeError(
+            "tiles exist only inside a kernel",
+            hint="call this from a function decorated with @kt.kernel",
+            location=errors.here(),
+        )
     return stack[-1]  # type: ignore[no-any-return]
 
 
@@ -73,7 +77,9 @@ class Tile:
     __slots__ = ("executor", "known", "product", "type", "value")
     __array_ufunc__ = None  # a NumPy scalar on the left leaves the operation to us
 
-    def __init__(self, type: TileType, value: Any, executor: Executor, known: tuple[int, Origins] | None = None):
+    def __init__(
+        self, type: TileType, value: Any, executor: Executor, known: tuple[int, Origins] | None = None
+    ):
         self.type = type
         self.value = value
         self.executor = executor
@@ -144,7 +150,11 @@ class Tile:
     def __pow__(self, exponent: Any) -> Tile:
         if exponent == 2 and isinstance(exponent, (int, float)):
             return self * self
-        _fail(ArgumentError, "a tile can only be raised to the power 2", "say x * x * x, kt.exp2(y * kt.log2(x)), kt.sqrt(x) or kt.rsqrt(x)")
+        _fail(
+            ArgumentError,
+            "a tile can only be raised to the power 2",
+            "say x * x * x, kt.exp2(y * kt.log2(x)), kt.sqrt(x) or kt.rsqrt(x)",
+        )
 
     def __neg__(self) -> Tile:
         return unary("neg", self)
@@ -229,28 +239,48 @@ class Tile:
     __int__ = __index__
 
     def __float__(self) -> NoReturn:
-        _fail(ControlFlowError, f"a run-time value ({self.type}) has no Python number", "convert with .to(kt.float32) and go on computing with the tile")
+        _fail(
+            ControlFlowError,
+            f"a run-time value ({self.type}) has no Python number",
+            "convert with .to(kt.float32) and go on computing with the tile",
+        )
 
     def __len__(self) -> NoReturn:
         _fail(ControlFlowError, "a tile has no len()", "its extents are the Python integers in .shape")
 
     def __iter__(self) -> NoReturn:
-        _fail(ControlFlowError, "a tile cannot be iterated over or unpacked", "take halves with kt.split, reduce along an axis, or load smaller tiles in kt.range")
+        _fail(
+            ControlFlowError,
+            "a tile cannot be iterated over or unpacked",
+            "take halves with kt.split, reduce along an axis, or load smaller tiles in kt.range",
+        )
 
     def __contains__(self, item: object) -> NoReturn:
         _fail(ControlFlowError, "`in` needs the run-time contents of a tile", "say (tile == x).any(axis=0)")
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _fail(ControlFlowError, "a tile is not a NumPy array", "use the functions of kittens on it; .numpy() shows the elements where there are any")
+        _fail(
+            ControlFlowError,
+            "a tile is not a NumPy array",
+            "use the functions of kittens on it; .numpy() shows the elements where there are any",
+        )
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
-        _fail(ControlFlowError, "tiles are values and cannot be assigned into", "make a new one with kt.where(mask, new, old)")
+        _fail(
+            ControlFlowError,
+            "tiles are values and cannot be assigned into",
+            "make a new one with kt.where(mask, new, old)",
+        )
 
     def __getitem__(self, key: Any) -> Tile:
         """New axes and nothing else: x[:, None], x[None, :], x[...]."""
         keys = key if isinstance(key, tuple) else (key,)
         given = [k for k in keys if k is not None and k is not Ellipsis]
-        if any(not (isinstance(k, slice) and k == slice(None)) for k in given) or len(given) > self.ndim or keys.count(Ellipsis) > 1:
+        if (
+            any(not (isinstance(k, slice) and k == slice(None)) for k in given)
+            or len(given) > self.ndim
+            or keys.count(Ellipsis) > 1
+        ):
             _fail(ShapeError, f"a tile of shape {self.shape} cannot be indexed with {_spell(key)}",
                   "only new axes, as in x[:, None]; take parts with kt.split or by loading smaller tiles")  # fmt: skip
         if Ellipsis in keys:
@@ -266,7 +296,11 @@ class Tile:
     def T(self) -> Tile:
         """The transpose of a matrix."""
         if self.ndim != 2:
-            _fail(ShapeError, f".T is the transpose of a matrix; this tile has shape {self.shape}", "name the order with kt.transpose(x, axes)")
+            _fail(
+                ShapeError,
+                f".T is the transpose of a matrix; this tile has shape {self.shape}",
+                "name the order with kt.transpose(x, axes)",
+            )
         return transpose(self, (1, 0))
 
     def to(self, dtype: Any) -> Tile:
@@ -312,7 +346,11 @@ class Tile:
     def numpy(self) -> Any:
         """The elements as a NumPy array, for looking at while running on the reference; an error while tracing."""
         if not isinstance(self.value, np.ndarray):
-            _fail(ControlFlowError, "this tile has no elements yet: the kernel is being traced", "look at values by running on NumPy arrays, or with kt.print")
+            _fail(
+                ControlFlowError,
+                "this tile has no elements yet: the kernel is being traced",
+                "look at values by running on NumPy arrays, or with kt.print",
+            )
         return self.value.copy()
 
 
@@ -352,7 +390,9 @@ class Tensor:
     def permute(self, *axes: int) -> Tensor:
         """The view whose axis i is axis `axes[i]` of this one."""
         if sorted(axes) != list(range(self.ndim)):
-            _fail(ShapeError, f"permute{tuple(axes)} of a tensor with {self.ndim} axes", "name each axis once")
+            _fail(
+                ShapeError, f"permute{tuple(axes)} of a tensor with {self.ndim} axes", "name each axis once"
+            )
         return _view("permute", self, (), {"perm": tuple(axes)}, tuple(self.shape[a] for a in axes))
 
     def __getitem__(self, key: Any) -> Tensor:
@@ -374,7 +414,11 @@ class Tensor:
         return view
 
     def __iter__(self) -> NoReturn:
-        _fail(ControlFlowError, "a tensor cannot be iterated over or unpacked", "loop over tile coordinates with kt.range")
+        _fail(
+            ControlFlowError,
+            "a tensor cannot be iterated over or unpacked",
+            "loop over tile coordinates with kt.range",
+        )
 
     def __len__(self) -> NoReturn:
         _fail(ControlFlowError, "a tensor has no len()", "its extents are in .shape")
@@ -383,21 +427,43 @@ class Tensor:
         _fail(ControlFlowError, "a tensor is written with kt.store", "kt.store(tensor, coordinates, tile)")
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _fail(ControlFlowError, "a tensor of a kernel is not a NumPy array", "load a tile with kt.load(tensor, coordinates, shape)")
+        _fail(
+            ControlFlowError,
+            "a tensor of a kernel is not a NumPy array",
+            "load a tile with kt.load(tensor, coordinates, shape)",
+        )
 
 
 def _arithmetic_on_tensor(name: str) -> Any:
     def method(self: Tensor, *other: Any) -> NoReturn:
-        _fail(DTypeError, "a tensor lives in global memory; operators work on tiles", "load a tile first: kt.load(tensor, coordinates, shape)")
+        _fail(
+            DTypeError,
+            "a tensor lives in global memory; operators work on tiles",
+            "load a tile first: kt.load(tensor, coordinates, shape)",
+        )
 
     method.__name__ = name
     return method
 
 
-for _op in "add sub mul truediv floordiv mod matmul pow and or xor lshift rshift".split():
+for _op in [
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "matmul",
+    "pow",
+    "and",
+    "or",
+    "xor",
+    "lshift",
+    "rshift",
+]:
     for _name in (f"__{_op}__", f"__r{_op}__"):
         setattr(Tensor, _name, _arithmetic_on_tensor(_name))
-for _name in "__neg__ __abs__ __invert__ __lt__ __le__ __gt__ __ge__ __bool__".split():
+for _name in ["__neg__", "__abs__", "__invert__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__"]:
     setattr(Tensor, _name, _arithmetic_on_tensor(_name))
 
 
@@ -410,7 +476,15 @@ def _spell(key: Any) -> str:
         return ", ".join(map(_spell, key))
     if isinstance(key, slice):
         return ":" if key == slice(None) else f"{_spell(key.start)}:{_spell(key.stop)}"
-    return "..." if key is Ellipsis else "" if key is None else str(key.type) if isinstance(key, Tile) else repr(key)
+    return (
+        "..."
+        if key is Ellipsis
+        else ""
+        if key is None
+        else str(key.type)
+        if isinstance(key, Tile)
+        else repr(key)
+    )
 
 
 def _dtype(spec: Any) -> DType:
@@ -426,7 +500,11 @@ def apply(name: str, operands: Sequence[Tile | Tensor], attrs: dict[str, Any]) -
     executor = current()
     for x in operands:
         if x.executor is not executor:
-            _fail(ScopeError, "a tile or tensor of another kernel is used here", "tiles live as long as one run of their kernel; pass data between kernels in tensors")
+            _fail(
+                ScopeError,
+                "a tile or tensor of another kernel is used here",
+                "tiles live as long as one run of their kernel; pass data between kernels in tensors",
+            )
     types: list[Type] = [x.type for x in operands]
     try:
         call = opset.infer(name, types, attrs)
@@ -442,7 +520,9 @@ def _attrs_op(name: str, operands: Sequence[Any], attrs: dict[str, Any]) -> Tile
     return result
 
 
-def _view(name: str, tensor: Tensor, operands: Sequence[Tile], attrs: dict[str, Any], shape: tuple[Tile, ...]) -> Tensor:
+def _view(
+    name: str, tensor: Tensor, operands: Sequence[Tile], attrs: dict[str, Any], shape: tuple[Tile, ...]
+) -> Tensor:
     executor = current()
     if tensor.executor is not executor:
         _fail(ScopeError, "a tensor of another kernel is used here", "pass it as an argument of this kernel")
@@ -468,7 +548,11 @@ def _sliced(view: Tensor, axis: int, key: slice) -> Tensor:
     if key == slice(None):
         return view
     if key.step is not None and not (_is_number(key.step) and key.step == 1):
-        _fail(ShapeError, "a slice of a tensor takes no step", "load every element and choose with kt.where, or pass a strided view in")
+        _fail(
+            ShapeError,
+            "a slice of a tensor takes no step",
+            "load every element and choose with kt.where, or pass a strided view in",
+        )
     extent = view.shape[axis]
 
     def bound(k: Any, default: Tile) -> Tile:
@@ -481,7 +565,9 @@ def _sliced(view: Tensor, axis: int, key: slice) -> Tensor:
 
     lo, hi = bound(key.start, constant(0, int64)), bound(key.stop, extent)
     length = hi if key.start is None else binary("maximum", binary("sub", hi, lo), 0)
-    return _view("slice", view, [lo, hi], {"axis": axis}, view.shape[:axis] + (length,) + view.shape[axis + 1 :])
+    return _view(
+        "slice", view, [lo, hi], {"axis": axis}, view.shape[:axis] + (length,) + view.shape[axis + 1 :]
+    )
 
 
 # Numbers and tiles.
@@ -500,9 +586,17 @@ def constant(value: Any, dtype: DType, shape: tuple[int, ...] = ()) -> Tile:
     if dtype.is_integer:
         if isinstance(value, float):
             if not value.is_integer():
-                _fail(DTypeError, f"{value!r} is not an integer, the tile is {dtype}", "convert the tile with .to(kt.float32)")
+                _fail(
+                    DTypeError,
+                    f"{value!r} is not an integer, the tile is {dtype}",
+                    "convert the tile with .to(kt.float32)",
+                )
             value = int(value)
-        low, high = (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1) if dtype.kind == "i" else (0, 2**dtype.bits - 1)
+        low, high = (
+            (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1)
+            if dtype.kind == "i"
+            else (0, 2**dtype.bits - 1)
+        )
         if not low <= value <= high:
             _fail(DTypeError, f"{value} does not fit into {dtype} ({low} to {high})", "use a wider type")
         value = int(value)
@@ -523,10 +617,18 @@ def as_tile(x: Any, like: DType | None = None) -> Tile:
     if isinstance(x, Tile):
         return x
     if isinstance(x, Tensor):
-        _fail(DTypeError, "a tensor is used where a tile is needed", "load a tile first: kt.load(tensor, coordinates, shape)")
+        _fail(
+            DTypeError,
+            "a tensor is used where a tile is needed",
+            "load a tile first: kt.load(tensor, coordinates, shape)",
+        )
     if _is_number(x) and like is not None:
         if isinstance(x, (float, np.floating)) and like.kind in "biu":
-            _fail(DTypeError, f"the float {x!r} meets a tile of {like}", "convert the tile first, with .to(kt.float32)")
+            _fail(
+                DTypeError,
+                f"the float {x!r} meets a tile of {like}",
+                "convert the tile first, with .to(kt.float32)",
+            )
         if isinstance(x, (bool, np.bool_)) and like.kind != "b":
             _fail(DTypeError, f"the bool {x!r} meets a tile of {like}", "use 0 or 1, or kt.where")
         return constant(x, like)
@@ -543,7 +645,12 @@ def integer(x: Any, what: str) -> Tile:
         _fail(DTypeError, f"{what} is an integer scalar, not {x.type}")
     if isinstance(x, (int, np.integer)) and not isinstance(x, bool):
         return constant(int(x), int64)
-    _fail(DTypeError, f"{what} is an integer, not {x!r}" if not isinstance(x, Tensor) else f"{what} is an integer, not a tensor")
+    _fail(
+        DTypeError,
+        f"{what} is an integer, not {x!r}"
+        if not isinstance(x, Tensor)
+        else f"{what} is an integer, not a tensor",
+    )
 
 
 def extent(x: Any, what: str = "an extent of a tile") -> int:
@@ -611,7 +718,11 @@ def unify(name: str, *operands: Any) -> list[Tile]:
         shape = np.broadcast_shapes(*(t.shape for t in cast_up))
     except ValueError:
         shapes = " and ".join(str(t.shape) for t in tiles)
-        _fail(ShapeError, f"{name}: shapes {shapes} do not broadcast", "add an axis with x[:, None] or x[None, :]")
+        _fail(
+            ShapeError,
+            f"{name}: shapes {shapes} do not broadcast",
+            "add an axis with x[:, None] or x[None, :]",
+        )
     return [broadcast(t, shape) for t in cast_up]
 
 
@@ -686,14 +797,22 @@ def transpose(x: Tile, axes: Sequence[int]) -> Tile:
     """The tile whose axis i is axis `axes[i]` of `x`."""
     order = tuple(a + x.ndim if a < 0 else a for a in axes)
     if sorted(order) != list(range(x.ndim)):
-        _fail(ShapeError, f"transpose of a tile of shape {x.shape} with axes {tuple(axes)}", "name each axis once")
+        _fail(
+            ShapeError,
+            f"transpose of a tile of shape {x.shape} with axes {tuple(axes)}",
+            "name each axis once",
+        )
     return x if order == tuple(range(x.ndim)) else _attrs_op("transpose", (x,), {"perm": order})
 
 
 def axis_of(x: Tile, axis: Any, name: str) -> int:
     """An axis of `x`, counted from the end (negative)."""
     if not isinstance(axis, int) or isinstance(axis, bool) or not -x.ndim <= axis < x.ndim:
-        _fail(ShapeError, f"{name}: no axis {axis!r} in a tile of shape {x.shape}", f"axes are 0 to {x.ndim - 1}" if x.ndim else "a scalar has no axes")
+        _fail(
+            ShapeError,
+            f"{name}: no axis {axis!r} in a tile of shape {x.shape}",
+            f"axes are 0 to {x.ndim - 1}" if x.ndim else "a scalar has no axes",
+        )
     return axis - x.ndim if axis >= 0 else axis
 
 

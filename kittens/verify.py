@@ -14,7 +14,9 @@ def verify(function: Function) -> None:
 
 def _fail(function: Function, op: Op | None, message: str) -> InternalError:
     where = f" at {op.name}" if op is not None else ""
-    return InternalError(f"the tile IR of {function.name} is not valid{where}: {message}", location=op.location if op else None)
+    return InternalError(
+        f"the tile IR of {function.name} is not valid{where}: {message}", location=op.location if op else None
+    )
 
 
 def _region(function: Function, region: Region, scope: set[Value]) -> None:
@@ -32,13 +34,21 @@ def _region(function: Function, region: Region, scope: set[Value]) -> None:
         except (KittensError, AssertionError) as error:
             raise _fail(function, op, str(error)) from error
         if list(call.results) != [v.type for v in op.results]:
-            raise _fail(function, op, f"results are {[str(v.type) for v in op.results]}, inferred {[str(t) for t in call.results]}")
+            raise _fail(
+                function,
+                op,
+                f"results are {[str(v.type) for v in op.results]}, inferred {[str(t) for t in call.results]}",
+            )
         if (op.name in ("loop", "when")) != (len(op.regions) == 1):
             raise _fail(function, op, f"has {len(op.regions)} regions")
         for inner in op.regions:
             _structured(function, op, inner)
             _region(function, inner, scope)
-        if any(isinstance(v.type, TensorType) for v in op.results) and op.name not in ("index", "slice", "permute"):
+        if any(isinstance(v.type, TensorType) for v in op.results) and op.name not in (
+            "index",
+            "slice",
+            "permute",
+        ):
             raise _fail(function, op, "gives a tensor")
         scope |= set(op.results)
 
@@ -49,5 +59,9 @@ def _structured(function: Function, op: Op, region: Region) -> None:
     args = [v.type for v in region.args]
     if args != [v.type for v in op.operands[: 1 if op.name == "loop" else 0]] + carried:
         raise _fail(function, op, "the arguments of its region do not match what it carries")
-    if not region.ops or region.ops[-1].name != "yield" or [v.type for v in region.ops[-1].operands] != carried:
+    if (
+        not region.ops
+        or region.ops[-1].name != "yield"
+        or [v.type for v in region.ops[-1].operands] != carried
+    ):
         raise _fail(function, op, "its region does not yield what it carries")

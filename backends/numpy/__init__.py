@@ -29,22 +29,36 @@ def kittens_adopt(array: Any) -> TensorArg | None:
     try:
         dtype = as_dtype(array.dtype)
     except DTypeError:
-        raise DTypeError(f"NumPy arrays of {array.dtype} are not for kernels", hint=f"convert it to one of {', '.join(BY_NAME)}") from None
+        raise DTypeError(
+            f"NumPy arrays of {array.dtype} are not for kernels",
+            hint=f"convert it to one of {', '.join(BY_NAME)}",
+        ) from None
     size = array.itemsize
     if any(s % size for s in array.strides):
         return None
-    low, high = np.lib.array_utils.byte_bounds(array) if hasattr(np.lib, "array_utils") else np.byte_bounds(array)  # type: ignore[attr-defined, unused-ignore]
+    low, high = (
+        np.lib.array_utils.byte_bounds(array) if hasattr(np.lib, "array_utils") else np.byte_bounds(array)
+    )  # type: ignore[attr-defined, unused-ignore]
     address = array.ctypes.data
     alignment = min(16, address & -address) if address else 16
     span = ("cpu", low, high) if array.size else None
-    return TensorArg(dtype, array.shape, tuple(s // size for s in array.strides), TARGET, array, array.flags.writeable, alignment, span)
+    return TensorArg(
+        dtype,
+        array.shape,
+        tuple(s // size for s in array.strides),
+        TARGET,
+        array,
+        array.flags.writeable,
+        alignment,
+        span,
+    )
 
 
 @hookimpl
 def kittens_numerics(target: Target) -> Numerics | None:
     if target.backend != "numpy":
         return None
-    return Numerics({name: 1.0 for name in MATHEMATICAL}, float8={d.name: "emulated" for d in FLOAT8})
+    return Numerics(dict.fromkeys(MATHEMATICAL, 1.0), float8={d.name: "emulated" for d in FLOAT8})
 
 
 @hookimpl

@@ -66,8 +66,12 @@ class _Arithmetic(NumPyArithmetic):
     arguments: dict[str, Argument]
     checks: Checks
     shadows: dict[str, Array] = field(default_factory=dict)
-    writers: dict[str, Array] = field(default_factory=dict)  # for each element, the program that stored it, or -1
-    readers: dict[str, Array] = field(default_factory=dict)  # the program that loaded it, -1 for none, -2 for several
+    writers: dict[str, Array] = field(
+        default_factory=dict
+    )  # for each element, the program that stored it, or -1
+    readers: dict[str, Array] = field(
+        default_factory=dict
+    )  # the program that loaded it, -1 for none, -2 for several
     program: int = 0
 
     def view(self, name: str, tensor: View, operands: Sequence[int], attrs: dict[str, Any]) -> View:  # type: ignore[override]
@@ -76,7 +80,9 @@ class _Arithmetic(NumPyArithmetic):
     def load(self, tensor: View, coordinates: Sequence[int], call: opset.Call) -> Array:  # type: ignore[override]
         if self.checks.conflicts or tensor.name in self.checks.uninitialised:
             self._check_load(tensor, coordinates, call)
-        return memory.load(tensor.of(self._array(tensor.name)), coordinates, call.attrs["shape"], pad_value(call))
+        return memory.load(
+            tensor.of(self._array(tensor.name)), coordinates, call.attrs["shape"], pad_value(call)
+        )
 
     def store(self, tensor: View, coordinates: Sequence[int], tile: Array, add: bool) -> None:  # type: ignore[override]
         if tensor.name not in self.shadows:
@@ -97,7 +103,9 @@ class _Arithmetic(NumPyArithmetic):
         assert isinstance(argument, TensorArg)
         return argument
 
-    def _part(self, who: dict[str, Array], tensor: View, coordinates: Sequence[int], shape: Sequence[int]) -> Array:
+    def _part(
+        self, who: dict[str, Array], tensor: View, coordinates: Sequence[int], shape: Sequence[int]
+    ) -> Array:
         """The part of a bookkeeping array that a tile covers, as a view."""
         if tensor.name not in who:
             who[tensor.name] = np.full(self._argument(tensor.name).shape, -1, np.int64)
@@ -108,10 +116,16 @@ class _Arithmetic(NumPyArithmetic):
         shape = call.attrs["shape"]
         writers = self._part(self.writers, tensor, coordinates, shape)
         if tensor.name in self.checks.uninitialised and (writers == -1).any():
-            raise CheckError(f"program {self.program} loads elements of {tensor.name!r} that nothing has stored", location=here())
+            raise CheckError(
+                f"program {self.program} loads elements of {tensor.name!r} that nothing has stored",
+                location=here(),
+            )
         others = writers[(writers != -1) & (writers != self.program)]
         if self.checks.conflicts and others.size:
-            raise CheckError(f"program {self.program} loads from {tensor.name!r} what program {others.flat[0]} stored", location=here())
+            raise CheckError(
+                f"program {self.program} loads from {tensor.name!r} what program {others.flat[0]} stored",
+                location=here(),
+            )
         readers = self._part(self.readers, tensor, coordinates, shape)
         readers[...] = np.where((readers == -1) | (readers == self.program), self.program, -2)
 

@@ -44,7 +44,9 @@ class Call:
 
 
 Infer = Callable[[Call], Sequence[Type]]
-Reference = Callable[..., Any]  # (call, *arrays) -> one array a result; arrays may have leading axes beyond the tile's
+Reference = Callable[
+    ..., Any
+]  # (call, *arrays) -> one array a result; arrays may have leading axes beyond the tile's
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,9 @@ class OpDef:
 OPS: dict[str, OpDef] = {}
 
 
-def define(name: str, infer: Infer, reference: Reference | None = None, *, pure: bool = True, exact: bool = True) -> OpDef:
+def define(
+    name: str, infer: Infer, reference: Reference | None = None, *, pure: bool = True, exact: bool = True
+) -> OpDef:
     """Enter a definition into `OPS`."""
     assert name not in OPS, f"operation {name} is defined twice"
     OPS[name] = OpDef(name, infer, reference, pure, exact)

@@ -25,7 +25,10 @@ define("loop", _infer_loop, pure=False)
 def _infer_when(call: Call) -> Sequence[Type]:
     t = call.tile(0)
     if t.shape != () or t.dtype != bool_:
-        raise DTypeError(f"when takes a bool scalar, not {t}", hint="reduce with .any() or .all(), or choose per element with kt.where")
+        raise DTypeError(
+            f"when takes a bool scalar, not {t}",
+            hint="reduce with .any() or .all(), or choose per element with kt.where",
+        )
     return call.operands[1:]
 
 

@@ -134,7 +134,11 @@ def _shift(f: Callable[[Array, Array], Array], fill: bool) -> Callable[..., Arra
         bits = a.dtype.itemsize * 8
         outside = (n < 0) | (n >= bits)
         inner = f(a, np.where(outside, np.zeros((), n.dtype), n))
-        left = np.where(a < 0, np.array(-1).astype(a.dtype), np.zeros((), a.dtype)) if fill else np.zeros((), a.dtype)
+        left = (
+            np.where(a < 0, np.array(-1).astype(a.dtype), np.zeros((), a.dtype))
+            if fill
+            else np.zeros((), a.dtype)
+        )
         return np.where(outside, left, inner)
 
     return _lift(shifted)

@@ -60,11 +60,20 @@ define("permute", _infer_permute)
 def _check_coordinates(call: Call, what: str, count: int, shape: tuple[int, ...]) -> TensorType:
     t = call.tensor(0)
     if t.rank > 2:
-        raise ShapeError(f"{what} takes a view of at most 2 axes, this one has {t.rank}", hint="index the leading axes, as in x[b, h]")
+        raise ShapeError(
+            f"{what} takes a view of at most 2 axes, this one has {t.rank}",
+            hint="index the leading axes, as in x[b, h]",
+        )
     if len(shape) != t.rank:
-        raise ShapeError(f"{what} of a tile of shape {shape} on a tensor of {t.rank} axes", hint="one extent for each axis of the view")
+        raise ShapeError(
+            f"{what} of a tile of shape {shape} on a tensor of {t.rank} axes",
+            hint="one extent for each axis of the view",
+        )
     if count != t.rank:
-        raise ShapeError(f"{what} with {count} coordinates on a tensor of {t.rank} axes", hint="one tile coordinate for each axis of the view")
+        raise ShapeError(
+            f"{what} with {count} coordinates on a tensor of {t.rank} axes",
+            hint="one tile coordinate for each axis of the view",
+        )
     _integers(call, 1, 1 + count, "tile coordinates")
     return t
 
@@ -83,7 +92,9 @@ def _infer_store(call: Call) -> Sequence[Type]:
     value = call.tile(len(call.operands) - 1)
     t = _check_coordinates(call, "store", len(call.operands) - 2, value.shape)
     if value.dtype != t.dtype:
-        raise DTypeError(f"store of {value.dtype} into a tensor of {t.dtype}", hint=f"convert with .to(kt.{t.dtype})")
+        raise DTypeError(
+            f"store of {value.dtype} into a tensor of {t.dtype}", hint=f"convert with .to(kt.{t.dtype})"
+        )
     return []
 
 
@@ -95,7 +106,9 @@ def _infer_store_add(call: Call) -> Sequence[Type]:
     _infer_store(call)
     t = call.tensor(0)
     if not (t.dtype.is_integer or t.dtype.is_float) or t.dtype.bits < 32:
-        raise DTypeError(f"store_add into {t.dtype}", hint="it adds in float32, float64 or integers of 32 and 64 bits")
+        raise DTypeError(
+            f"store_add into {t.dtype}", hint="it adds in float32, float64 or integers of 32 and 64 bits"
+        )
     return []
 
 

@@ -32,13 +32,22 @@ def accumulator(a: DType, b: DType) -> DType:
 def _infer_mma(call: Call) -> Sequence[Type]:
     a, b = call.tile(0), call.tile(1)
     if len(a.shape) != 2 or len(b.shape) != 2:
-        raise ShapeError(f"a product takes two matrices, not shapes {a.shape} and {b.shape}", hint="use x[:, None] or x[None, :]")
+        raise ShapeError(
+            f"a product takes two matrices, not shapes {a.shape} and {b.shape}",
+            hint="use x[:, None] or x[None, :]",
+        )
     if a.shape[1] != b.shape[0]:
         hint = "transpose an operand with .T" if a.shape[1] == b.shape[1] or a.shape[0] == b.shape[0] else ""
-        raise ShapeError(f"shapes {a.shape} @ {b.shape} disagree: {a.shape[1]} columns against {b.shape[0]} rows", hint=hint)
+        raise ShapeError(
+            f"shapes {a.shape} @ {b.shape} disagree: {a.shape[1]} columns against {b.shape[0]} rows",
+            hint=hint,
+        )
     result = TileType(accumulator(a.dtype, b.dtype), (a.shape[0], b.shape[1]))
     if len(call.operands) == 3 and call.tile(2) != result:
-        raise DTypeError(f"the accumulator of this product is a tile {result}, not {call.tile(2)}", hint=f"start with kt.zeros({result.shape}, kt.{result.dtype})")
+        raise DTypeError(
+            f"the accumulator of this product is a tile {result}, not {call.tile(2)}",
+            hint=f"start with kt.zeros({result.shape}, kt.{result.dtype})",
+        )
     return [result]
 
 
@@ -71,7 +80,10 @@ def _infer_scaled(call: Call) -> Sequence[Type]:
             hint=f"one scale for each {SCALE_BLOCK} elements of K: ({a.shape[0]}, K/{SCALE_BLOCK}) and (K/{SCALE_BLOCK}, {b.shape[1]})",
         )
     if sa.dtype != float8_e8m0fnu or sb.dtype != float8_e8m0fnu:
-        raise DTypeError(f"block scales are float8_e8m0fnu, not {sa.dtype} and {sb.dtype}", hint="convert with .to(kt.float8_e8m0fnu)")
+        raise DTypeError(
+            f"block scales are float8_e8m0fnu, not {sa.dtype} and {sb.dtype}",
+            hint="convert with .to(kt.float8_e8m0fnu)",
+        )
     return base
 
 

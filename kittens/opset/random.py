@@ -16,14 +16,21 @@ WEYL = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
 
 
-def philox(key: tuple[Array, Array], counter: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+def philox(
+    key: tuple[Array, Array], counter: tuple[Array, Array, Array, Array]
+) -> tuple[Array, Array, Array, Array]:
     """The four 32-bit words of Philox-4x32-10. All arrays are uint64 that hold 32-bit values."""
     mask = np.uint64(0xFFFFFFFF)
     k0, k1 = key
     x0, x1, x2, x3 = counter
     for _ in range(ROUNDS):
         p0, p1 = x0 * np.uint64(MULTIPLIERS[0]), x2 * np.uint64(MULTIPLIERS[1])
-        x0, x1, x2, x3 = (p1 >> np.uint64(32)) ^ x1 ^ k0, p1 & mask, (p0 >> np.uint64(32)) ^ x3 ^ k1, p0 & mask
+        x0, x1, x2, x3 = (
+            (p1 >> np.uint64(32)) ^ x1 ^ k0,
+            p1 & mask,
+            (p0 >> np.uint64(32)) ^ x3 ^ k1,
+            p0 & mask,
+        )
         k0, k1 = (k0 + np.uint64(WEYL[0])) & mask, (k1 + np.uint64(WEYL[1])) & mask
     return x0, x1, x2, x3
 

@@ -100,7 +100,9 @@ define("argmax", _infer_argmax, _argmax)
 def _infer_logical(call: Call) -> Sequence[Type]:
     dtype = call.tile(0).dtype
     if dtype != bool_:
-        raise DTypeError(f"any and all take a bool tile, not {dtype}", hint="compare first, as in (x != 0).any(axis=1)")
+        raise DTypeError(
+            f"any and all take a bool tile, not {dtype}", hint="compare first, as in (x != 0).any(axis=1)"
+        )
     return [TileType(bool_, _dropped(call))]
 
 

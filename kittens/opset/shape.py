@@ -56,7 +56,11 @@ def _infer_bitcast(call: Call) -> Sequence[Type]:
     return [TileType(to, call.tile(0).shape)]
 
 
-define("bitcast", _infer_bitcast, lambda call, x: np.ascontiguousarray(x).view(call.result.dtype.numpy).reshape(x.shape))
+define(
+    "bitcast",
+    _infer_bitcast,
+    lambda call, x: np.ascontiguousarray(x).view(call.result.dtype.numpy).reshape(x.shape),
+)
 
 
 def _infer_broadcast(call: Call) -> Sequence[Type]:
@@ -91,7 +95,9 @@ def _infer_reshape(call: Call) -> Sequence[Type]:
 
 
 #: reshape: the same elements in row-major order.
-define("reshape", _infer_reshape, lambda call, x: x.reshape(lead(x, len(call.tile(0).shape)) + call.result.shape))
+define(
+    "reshape", _infer_reshape, lambda call, x: x.reshape(lead(x, len(call.tile(0).shape)) + call.result.shape)
+)
 
 
 def _infer_transpose(call: Call) -> Sequence[Type]:
@@ -121,7 +127,11 @@ def _infer_split(call: Call) -> Sequence[Type]:
 def _split(call: Call, x: Array) -> tuple[Array, Array]:
     moved = np.moveaxis(x, call.attrs["axis"], -1)
     half = moved.shape[-1] // 2
-    a, b = (moved[..., 0::2], moved[..., 1::2]) if call.attrs["pairs"] else (moved[..., :half], moved[..., half:])
+    a, b = (
+        (moved[..., 0::2], moved[..., 1::2])
+        if call.attrs["pairs"]
+        else (moved[..., :half], moved[..., half:])
+    )
     return np.moveaxis(a, -1, call.attrs["axis"]), np.moveaxis(b, -1, call.attrs["axis"])
 
 
