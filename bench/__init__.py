@@ -5,8 +5,8 @@
         ...prepare...
         return call          # a function without arguments: what is timed
 
-A benchmark that needs a device registers itself with `on=("cuda", ...)`, the backends it is for, and times itself by
-returning a `Timed` where the wall clock would lie.
+A benchmark that needs a device registers itself with `on=("cuda", ...)`, the backends it is for, and returns
+a `Timed`, which has a clock of its own, where the wall clock would lie.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Union
+from typing import Any
 
 from kittens.errors import ArgumentError
 
@@ -29,12 +29,12 @@ class Timed:
     sample: Callable[[], float]
 
 
-Prepared = Union[Callable[[], Any], Timed]
+Prepared = Callable[[], Any] | Timed
 
 
 @dataclass(frozen=True)
 class Bench:
-    """A benchmark: `prepare(target)` does what is not timed and gives what is. `on` are backends; `limit` is seconds."""
+    """A benchmark. `prepare(target)` does what is not timed and gives what is; `limit` is in seconds."""
 
     name: str
     description: str

@@ -1,4 +1,4 @@
-"""What costs time on the host: importing, tracing, calling. The limits are those of the project's measures."""
+"""What costs time on the host: importing, tracing, calling. Limits are the project's measures."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The command line: `kittens doctor`, `conform`, `show`, `bench`. The only part that imports click and rich.
 
-A command is a module here. An error that a user can meet becomes a message on stderr and an exit code, in `Commands`.
+Each command is a module here. `Commands` turns a user's error into a message and an exit code.
 """
 
 from __future__ import annotations

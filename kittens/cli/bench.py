@@ -32,7 +32,7 @@ from kittens.targets import parse
 def bench(on: str, pattern: str | None, seconds: float, only_list: bool, json_file: str | None) -> None:
     """Time what has a benchmark for TARGET; the exit code is 1 if a median is over its limit.
 
-    Figures hold for this machine as it is now. Benchmarks that need a device are listed for targets that can execute.
+    Figures hold for this machine as it is now. What needs a device is offered for that device's targets only.
     """
     from kittens import bench as benches
 
@@ -55,8 +55,8 @@ def bench(on: str, pattern: str | None, seconds: float, only_list: bool, json_fi
             results.append(benches.measure(b, target, seconds))
             progress.advance(task)
     if json_file is not None:
-        write_json(json_file, {"target": target, "platform": platform.platform(), "python": platform.python_version(),
-                               "results": [r.to_json() for r in results]})  # fmt: skip
+        where = {"target": target, "platform": platform.platform(), "python": platform.python_version()}
+        write_json(json_file, {**where, "results": [r.to_json() for r in results]})
     if json_file != "-":
         console().print(_table(results))
     if not all(r.within for r in results):

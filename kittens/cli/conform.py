@@ -39,8 +39,8 @@ def conform(
 ) -> None:
     """Run the same cases on every TARGET and judge the results by error bounds.
 
-    A case passes if observed error / bound is at most 1; exact operations must match bit for bit. The exit code is 0 if
-    all cases passed, 1 if one failed or none ran, 3 if a target cannot run here.
+    A case passes if observed error / bound is at most 1; exact operations must match bit for bit. The exit
+    code is 0 if all cases passed, 1 if one failed or none ran, 3 if a target cannot run here.
     """
     from kittens import conformance
 

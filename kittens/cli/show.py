@@ -52,7 +52,7 @@ def _import(place: str) -> Any:
         assert found is not None and found.loader is not None
         module = importlib.util.module_from_spec(found)
         sys.modules.setdefault(found.name, module)
-        return _loaded(place, lambda: found.loader.exec_module(module) or module)  # type: ignore[union-attr, func-returns-value]
+        return _loaded(place, lambda: found.loader.exec_module(module) or module)  # type: ignore[union-attr]
     sys.path.insert(0, "")  # as `python -m` does
     try:
         return _loaded(place, lambda: importlib.import_module(place))
@@ -137,8 +137,8 @@ def show(
 ) -> None:
     """Show what becomes of KERNEL: its tile IR, a target's plan, source, assembly or resources.
 
-    KERNEL is a name of the library (`kittens show list` prints them), or module:name, or file.py:name. Kernels of the
-    library come with example arguments; others need --arg for each parameter.
+    KERNEL is a name of the library (`kittens show list` prints them), or module:name, or file.py:name.
+    Kernels of the library come with example arguments; others need --arg for each parameter.
     """
     if kernel == "list":
         names = library_names()
