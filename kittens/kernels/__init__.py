@@ -1,9 +1,18 @@
-"""The kernel library. `kittens.ops` calls these on arrays; each can also be called, shown and compiled by itself."""
+"""The kernel library. `kittens.ops` calls these on arrays; each can be called, shown and compiled by itself too."""
 
 from __future__ import annotations
 
 from kittens.kernels.attention import attention_forward
+from kittens.kernels.attention_backward import attention_backward_kv, attention_backward_q, attention_delta
+from kittens.kernels.norms import dropout_residual_layer_norm, l2_normalize, layer_norm, rms_norm
+from kittens.kernels.pointwise import activation, add, gated
 from kittens.kernels.products import matmul
-from kittens.kernels.softmaxes import softmax
+from kittens.kernels.rotations import rotary
+from kittens.kernels.sequences import embedding, mean_pool
+from kittens.kernels.softmaxes import cross_entropy_backward, cross_entropy_forward, softmax
 
-__all__ = ["attention_forward", "matmul", "softmax"]
+__all__ = [
+    "activation", "add", "attention_backward_kv", "attention_backward_q", "attention_delta", "attention_forward",
+    "cross_entropy_backward", "cross_entropy_forward", "dropout_residual_layer_norm", "embedding", "gated",
+    "l2_normalize", "layer_norm", "matmul", "mean_pool", "rms_norm", "rotary", "softmax",
+]  # fmt: skip

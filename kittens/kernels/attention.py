@@ -1,9 +1,9 @@
 """Attention, forward: softmax(scale q k^T) v in one pass over the keys (Dao, 2023, arXiv:2307.08691).
 
-Shapes: q (B, H, Nq, D), k (B, Hk, Nk, D), v (B, Hk, Nk, Dv), o (B, H, Nq, Dv), lse (B, H, Nq) float32. Query head h
-reads key head h // (H / Hk). Query i stands at position i + Nk - Nq, so that the last query stands at the last key; it
-sees the keys from `left` positions before it (None: from the first) to `right` after it (None: to the last). Causal is
-right=0; a causal window of w keys is left=w-1, right=0.
+Shapes: q (B, H, Nq, D), k (B, Hk, Nk, D), v (B, Hk, Nk, Dv), o (B, H, Nq, Dv), lse (B, H, Nq) float32.
+Query head h reads key head h // (H / Hk). Query i stands at position i + Nk - Nq, so that the last query stands at
+the last key; it sees the keys from `left` positions before it (None: from the first) to `right` after it (None: to
+the last). Causal is right=0; a causal window of w keys is left=w-1, right=0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kittens.kernels.stacks import head_width
 
 
 def key_blocks(i, nq, nk, left, right, BM, BN):
-    """The range lo, hi of blocks of keys that query block i sees anything of."""
+    """The range lo, hi of the blocks of keys that some query of block i sees."""
     lo, hi = 0, kt.cdiv(nk, BN)
     if left is not None:
         lo = kt.maximum(i * BM + (nk - nq - left), 0) // BN
@@ -26,9 +26,9 @@ def key_blocks(i, nq, nk, left, right, BM, BN):
 
 
 def visible(s, i, j, nq, nk, left, right):
-    """The scores s of query block i and key block j, -inf where a query does not see a key or there is none."""
+    """The scores s of query block i and key block j; -inf where the query does not see the key."""
     position, key = kt.rows(i, s.shape[0]) + (nk - nq), kt.cols(j, s.shape[1])
-    if right is None or right > 0:  # else the bound on the right implies it
+    if right is None or right > 0:  # else the bound on the right says it
         s = kt.where(key < nk, s, -kt.inf)
     if left is not None:
         s = kt.where(key >= position - left, s, -kt.inf)
@@ -41,9 +41,9 @@ def visible(s, i, j, nq, nk, left, right):
 def attention_forward(
     q, k, v, o, lse=None, *, scale, left=None, right=None, BM=kt.tunable(64, 128), BN=kt.tunable(64, 128, 32)
 ):
-    """o = softmax(scale q k^T) v, lse = log(sum(exp(scale q k^T))); a query that sees no key gives 0 and -inf.
+    """o = softmax(scale q k^T) v, lse = log(sum(exp(scale q k^T))); 0 and -inf for a query that sees no key.
 
-    scale (above 0) is applied in float32 to the product; probabilities are rounded to v's type for theirs.
+    scale, above 0, is applied in float32; probabilities are rounded to v's type for their product with v.
     """
     i, h, b = kt.program_id(order="grouped")
     nq, nk, hk = q.shape[2], k.shape[2], h // (q.shape[1] // k.shape[1])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import kittens as kt
-from kittens.kernels.stacks import activate, count, part
+from kittens.kernels.stacks import ACTIVATIONS, count, part, scalar, wide
+
+MX_BLOCK = 32  # elements along K that share one scale in the OCP Microscaling Formats 1.0
 
 
 @kt.kernel(grid=lambda c, BM, BN: (kt.cdiv(c.shape[-2], BM), kt.cdiv(c.shape[-1], BN), count(*c.shape[:-2])))
@@ -13,30 +15,28 @@ def matmul(
 ):  # fmt: skip
     """c = activation(a_scale (a @ b) b_scale + bias).
 
-    a (..., M, K), b (..., K, N), c (..., M, N), any strides; leading axes of a and b broadcast to those of c.
-    bias (N,). Float operands accumulate in float32, 8-bit integers in int32. Scales are float32, one for the tensor
-    (rank 0), or one for each row of a (M,) and each column of b (N,); or for float8 operands float8_e8m0fnu, one for
-    each 32 elements along K (OCP Microscaling Formats 1.0): a_scale (..., M, K/32), b_scale (..., K/32, N).
+    a (..., M, K), b (..., K, N), c (..., M, N), of any strides; leading axes of a and b broadcast to those of c.
+    bias (N,). Float operands accumulate in float32, 8-bit integers in int32.
+    Scales are float32: a scalar, or one for each row of a, (..., M, 1), and column of b, (..., 1, N). Or they are
+    float8_e8m0fnu, one for each 32 elements along K: a_scale (..., M, K/32), b_scale (..., K/32, N).
     """
     i, j, z = kt.program_id(order="grouped")
-    blocks = a_scale is not None and a_scale.dtype == kt.float8_e8m0fnu
-    if blocks:
-        a_scale, b_scale = part(a_scale, z, c), part(b_scale, z, c)
-    a, b, c = part(a, z, c), part(b, z, c), part(c, z, c)
+    mx = a_scale is not None and a_scale.dtype == kt.float8_e8m0fnu
+    a, b, a_scale, b_scale, c = (part(x, z, c) for x in (a, b, a_scale, b_scale, c))
     acc = kt.zeros((BM, BN), kt.float32 if a.dtype.is_float else kt.int32)
     for k in kt.range(kt.cdiv(a.shape[1], BK)):
         x, y = kt.load(a, (i, k), (BM, BK)), kt.load(b, (k, j), (BK, BN))
-        if blocks:
-            sx, sy = kt.load(a_scale, (i, k), (BM, BK // 32)), kt.load(b_scale, (k, j), (BK // 32, BN))
-            acc = kt.mma_scaled(x, sx, y, sy, acc)
+        if mx:
+            x_scale = kt.load(a_scale, (i, k), (BM, BK // MX_BLOCK))
+            acc = kt.mma_scaled(x, x_scale, y, kt.load(b_scale, (k, j), (BK // MX_BLOCK, BN)), acc)
         else:
             acc += x @ y
     if c.dtype.is_float:
-        acc = acc.to(kt.float32)
-    if a_scale is not None and not blocks:
-        acc *= kt.load(a_scale, i, BM)[:, None] if a_scale.ndim else kt.load(a_scale)
-    if b_scale is not None and not blocks:
-        acc *= kt.load(b_scale, j, BN)[None, :] if b_scale.ndim else kt.load(b_scale)
+        acc = wide(acc)
+    if a_scale is not None and not mx:
+        acc *= kt.load(a_scale[:, 0], i, BM)[:, None] if a_scale.ndim else scalar(a_scale)
+    if b_scale is not None and not mx:
+        acc *= kt.load(b_scale[0], j, BN) if b_scale.ndim else scalar(b_scale)
     if bias is not None:
-        acc += kt.load(bias, j, BN).to(kt.float32)
-    kt.store(c, (i, j), activate(acc, activation))
+        acc += wide(kt.load(bias, j, BN))
+    kt.store(c, (i, j), ACTIVATIONS[activation](acc))

@@ -1,4 +1,4 @@
-"""Softmax over the last axis."""
+"""Softmax over the last axis, and cross entropy, which is made of it."""
 
 from __future__ import annotations
 
@@ -11,32 +11,68 @@ LOG2E = math.log2(math.e)
 
 
 def finite_or_zero(m):
-    """The running maximum, or 0 where nothing but -inf has been met, so that -inf - m is never NaN."""
+    """A running maximum, or 0 where only -inf has been met, so that subtracting it never gives -inf - -inf."""
     return kt.where(m == -kt.inf, 0.0, m)
+
+
+def online(m, l, s):
+    """Maximum m and sum l of exp(x - m) so far, joined by a block s of scores (Milakov and Gimelshein, 2018)."""
+    m_new = kt.maximum(m, s.max(axis=1))
+    base = finite_or_zero(m_new)
+    return m_new, l * kt.exp2((m - base) * LOG2E) + kt.exp2((s - base[:, None]) * LOG2E).sum(axis=1)
 
 
 @kt.kernel(grid=lambda x, BM: (kt.cdiv(x.shape[-2], BM), count(*x.shape[:-2])))
 def softmax(x, y, *, resident=False, BM=kt.tunable(4, 1, 2, 8, 16, 32), BN=kt.tunable(512, 1024, 2048)):
     """y = exp(x - max(x)) / sum(exp(x - max(x))) for each row of x (..., M, N), in float32.
 
-    resident: a tile of BN columns holds a whole row, so x is read once; else it is read twice, the first time for the
-    running maximum and sum (Milakov and Gimelshein, 2018).
+    resident: a tile of BN columns holds a whole row, so that x is read once; else it is read twice.
     """
     i, z = kt.program_id()
     x, y = part(x, z, x), part(y, z, y)
-    blocks = kt.cdiv(x.shape[1], BN)
     if resident:
         s = wide(kt.load(x, (i, 0), (BM, BN), pad=-kt.inf))
         p = kt.exp2((s - s.max(axis=1)[:, None]) * LOG2E)
         kt.store(y, (i, 0), p / p.sum(axis=1)[:, None])
         return
     m, l = kt.full((BM,), -kt.inf, kt.float32), kt.zeros((BM,), kt.float32)
-    for j in kt.range(blocks):
-        s = wide(kt.load(x, (i, j), (BM, BN), pad=-kt.inf))
-        m_new = kt.maximum(m, s.max(axis=1))
-        base = finite_or_zero(m_new)
-        l = l * kt.exp2((m - base) * LOG2E) + kt.exp2((s - base[:, None]) * LOG2E).sum(axis=1)
-        m = m_new
-    for j in kt.range(blocks):
+    for j in kt.range(kt.cdiv(x.shape[1], BN)):
+        m, l = online(m, l, wide(kt.load(x, (i, j), (BM, BN), pad=-kt.inf)))
+    for j in kt.range(kt.cdiv(x.shape[1], BN)):
         s = wide(kt.load(x, (i, j), (BM, BN), pad=-kt.inf))
         kt.store(y, (i, j), kt.exp2((s - m[:, None]) * LOG2E) / l[:, None])
+
+
+@kt.kernel(grid=lambda x, BM: kt.cdiv(x.shape[0], BM))
+def cross_entropy_forward(
+    x, label, loss, lse=None, *, ignore_index=-100, BM=kt.tunable(4, 1, 2, 8), BN=kt.tunable(512, 1024, 2048)
+):
+    """lse = log(sum(exp(x))), loss = lse - x[label] for each row of x (M, N); label (M,), loss and lse (M,) float32.
+
+    The loss is 0 where the label is ignore_index, NaN where it is no column.
+    """
+    i = kt.program_id()
+    n, column = x.shape[1], kt.load(label, i, BM).to(kt.int64)
+    m, l = kt.full((BM,), -kt.inf, kt.float32), kt.zeros((BM,), kt.float32)
+    picked = kt.zeros((BM,), kt.float32)
+    for j in kt.range(kt.cdiv(n, BN)):
+        s = wide(kt.load(x, (i, j), (BM, BN), pad=-kt.inf))
+        picked += kt.where(kt.cols(j, BN) == column[:, None], s, 0.0).sum(axis=1)
+        m, l = online(m, l, s)
+    total = finite_or_zero(m) + kt.log(l)
+    valid = kt.where((column >= 0) & (column < n), total - picked, kt.nan)
+    kt.store(loss, i, kt.where(column == ignore_index, 0.0, valid))
+    if lse is not None:
+        kt.store(lse, i, total)
+
+
+@kt.kernel(grid=lambda x, BM, BN: (kt.cdiv(x.shape[0], BM), kt.cdiv(x.shape[1], BN)))
+def cross_entropy_backward(
+    x, label, lse, dloss, dx, *, ignore_index=-100, BM=kt.tunable(16, 4, 8, 32), BN=kt.tunable(256, 512, 1024)
+):
+    """dx = (exp(x - lse) - [column = label]) dloss; 0 in the rows whose label is ignore_index."""
+    i, j = kt.program_id()
+    column = kt.load(label, i, BM).to(kt.int64)[:, None]
+    p = kt.exp(wide(kt.load(x, (i, j), (BM, BN))) - kt.load(lse, i, BM)[:, None])
+    d = (p - kt.where(kt.cols(j, BN) == column, 1.0, kt.zeros((BM, BN), kt.float32))) * kt.load(dloss, i, BM)[:, None]
+    kt.store(dx, (i, j), kt.where(column == ignore_index, 0.0, d))

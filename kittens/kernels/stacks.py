@@ -1,6 +1,7 @@
-"""What kernels share: matrices taken from stacks of any rank, and widths of tiles.
+"""What kernels share: matrices taken from stacks of any rank, blocks of columns, widths of tiles.
 
-A *stack* is a tensor whose last axes hold one matrix (or one row, one element) for each place of the leading axes.
+A *stack* is a tensor whose last axes hold one matrix (or one row, or one element) for each place of the
+leading axes.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ import kittens as kt
 
 
 def part(x, z, like, keep=2):
-    """Part number z, in row-major order, of the stack `x`: a view of at most `keep` axes.
+    """Part number z, in row-major order, of the stack `x`: a view without the leading axes of `like`.
 
-    The leading axes are those of `like`; `x` may have fewer of them, or extents of 1, which are repeated.
+    The leading axes are all but the last `keep` of `like`; `x` may have fewer of them, or extents of 1, which
+    are repeated, or be None or a scalar, which is its own only part.
     """
+    if x is None or x.ndim == 0:
+        return x
     index = []
     for axis in reversed(range(like.ndim - keep)):
         place = z % like.shape[axis] if axis else z
@@ -24,16 +28,39 @@ def part(x, z, like, keep=2):
 
 
 def count(*extents):
-    """The number of parts: the product of the leading axes."""
+    """The number of parts of a stack with these leading extents."""
     n = 1
     for extent in extents:
         n *= extent
     return n
 
 
+def columns(n, BN, resident):
+    """What to loop over for all columns of a row of n: blocks of BN, or one block if that holds the row."""
+    return range(1) if resident else kt.range(kt.cdiv(n, BN))
+
+
+def held(block, resident):
+    """`block`, a function that reads block j of a row; one that reads only once if the block is the row."""
+    if not resident:
+        return block
+    row = block(0)
+    return lambda j: row
+
+
 def head_width(x):
-    """Columns of a tile that holds rows of `x` and can be an operand: whole multiples of 16 elements and of 32 bytes."""
+    """Columns of a tile that holds rows of `x` and multiplies: a multiple of 16 elements and of 32 bytes."""
     return kt.round_up(x.shape[-1], max(16, 256 // x.dtype.bits))
+
+
+def power_of_two(n):
+    """The least power of two not below a constant n."""
+    return 1 << max(kt.static(n) - 1, 0).bit_length()
+
+
+def scalar(x):
+    """A scalar tile: `x` itself, or the one element of a tensor of rank 0."""
+    return x if isinstance(x, kt.Tile) else kt.load(x)
 
 
 def wide(tile):
@@ -41,11 +68,7 @@ def wide(tile):
     return tile.to(kt.float32)
 
 
-def activate(x, activation):
-    """An activation by name, on a float32 tile."""
-    return ACTIVATIONS[activation](x)
-
-
+#: Activations by name, on float32 tiles.
 ACTIVATIONS = {
     "none": lambda x: x,
     "relu": kt.relu,

@@ -1,0 +1,93 @@
+"""Attention, backward: gradients by recomputing the probabilities from the log-sum-exp (Dao, 2023, arXiv:2307.08691).
+
+With p = exp(scale q k^T - lse), dp = do v^T and delta = sum(o do) over a row:
+
+    dv = p^T do,    ds = p (dp - delta),    dq = scale ds k,    dk = scale ds^T q
+
+Shapes and meaning as in `kittens.kernels.attention`. Each gradient is summed by one program in a fixed order, so
+results are the same from run to run: `attention_backward_kv` runs over key blocks and sums over the queries of all
+heads of the group, `attention_backward_q` runs over query blocks and sums over the keys.
+"""
+
+from __future__ import annotations
+
+import kittens as kt
+from kittens.kernels.attention import key_blocks, visible
+from kittens.kernels.softmaxes import LOG2E
+from kittens.kernels.stacks import head_width, wide
+
+
+def query_blocks(j, nq, nk, left, right, BM, BN):
+    """The range lo, hi of the blocks of queries that see some key of block j."""
+    lo, hi = 0, kt.cdiv(nq, BM)
+    if right is not None:
+        lo = kt.maximum(j * BN - (nk - nq + right), 0) // BM
+    if left is not None:
+        hi = kt.minimum(kt.cdiv(kt.maximum((j + 1) * BN - (nk - nq - left), 0), BM), hi)
+    return lo, hi
+
+
+def log2_normaliser(lse, i, BM):
+    """The log-sum-exp of query block i to base 2; inf, which makes every probability 0, where nothing is seen."""
+    rows = kt.load(lse, i, BM, pad=kt.inf)
+    return kt.where(rows == -kt.inf, kt.inf, rows) * LOG2E
+
+
+@kt.kernel(grid=lambda o, BM: (kt.cdiv(o.shape[2], BM), o.shape[1], o.shape[0]))
+def attention_delta(o, do, delta, dlse=None, *, BM=kt.tunable(64, 32, 128)):
+    """delta = sum(o do) over each row, less the gradient of the log-sum-exp if there is one."""
+    i, h, b = kt.program_id()
+    o, do, DV = o[b, h], do[b, h], head_width(o)
+    d = (wide(kt.load(o, (i, 0), (BM, DV))) * wide(kt.load(do, (i, 0), (BM, DV)))).sum(axis=1)
+    kt.store(delta[b, h], i, d if dlse is None else d - kt.load(dlse[b, h], i, BM))
+
+
+@kt.kernel(grid=lambda k, BN: (kt.cdiv(k.shape[2], BN), k.shape[1], k.shape[0]))
+def attention_backward_kv(
+    q, k, v, do, lse, delta, dk, dv, *, scale, left=None, right=None,
+    BM=kt.tunable(64, 128, 32), BN=kt.tunable(64, 128),
+):  # fmt: skip
+    """dk and dv of one block of keys."""
+    j, hk, b = kt.program_id(order="grouped")
+    nq, nk, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
+    D, DV, c = head_width(q), head_width(v), scale * LOG2E
+
+    k_tile, v_tile = kt.load(k[b, hk], (j, 0), (BN, D)), kt.load(v[b, hk], (j, 0), (BN, DV))
+    dk_acc, dv_acc = kt.zeros((BN, D), kt.float32), kt.zeros((BN, DV), kt.float32)
+    lo, hi = query_blocks(j, nq, nk, left, right, BM, BN)
+    blocks = kt.maximum(hi - lo, 0)
+    for t in kt.range(group * blocks):  # the heads of the group, one after another
+        h, i = hk * group + t // blocks, lo + t % blocks
+        q_tile, do_tile = kt.load(q[b, h], (i, 0), (BM, D)), kt.load(do[b, h], (i, 0), (BM, DV))
+        l2, d = log2_normaliser(lse[b, h], i, BM), kt.load(delta[b, h], i, BM)
+        s = visible(q_tile @ k_tile.T, i, j, nq, nk, left, right)
+        p = kt.exp2(kt.fma(s, c, -l2[:, None]))
+        dv_acc += p.to(do.dtype).T @ do_tile
+        ds = p * (do_tile @ v_tile.T - d[:, None])
+        dk_acc += ds.to(q.dtype).T @ q_tile
+    kt.store(dk[b, hk], (j, 0), dk_acc * scale)
+    kt.store(dv[b, hk], (j, 0), dv_acc)
+
+
+@kt.kernel(grid=lambda q, BM: (kt.cdiv(q.shape[2], BM), q.shape[1], q.shape[0]))
+def attention_backward_q(
+    q, k, v, do, lse, delta, dq, *, scale, left=None, right=None,
+    BM=kt.tunable(64, 128), BN=kt.tunable(64, 128, 32),
+):  # fmt: skip
+    """dq of one block of queries."""
+    i, h, b = kt.program_id(order="grouped")
+    nq, nk, hk = q.shape[2], k.shape[2], h // (q.shape[1] // k.shape[1])
+    k, v = k[b, hk], v[b, hk]
+    D, DV, c = head_width(q), head_width(v), scale * LOG2E
+
+    q_tile, do_tile = kt.load(q[b, h], (i, 0), (BM, D)), kt.load(do[b, h], (i, 0), (BM, DV))
+    l2, d = log2_normaliser(lse[b, h], i, BM), kt.load(delta[b, h], i, BM)
+    dq_acc = kt.zeros((BM, D), kt.float32)
+    lo, hi = key_blocks(i, nq, nk, left, right, BM, BN)
+    for j in kt.range(lo, hi):
+        k_tile, v_tile = kt.load(k, (j, 0), (BN, D)), kt.load(v, (j, 0), (BN, DV))
+        s = visible(q_tile @ k_tile.T, i, j, nq, nk, left, right)
+        p = kt.exp2(kt.fma(s, c, -l2[:, None]))
+        ds = p * (do_tile @ v_tile.T - d[:, None])
+        dq_acc += ds.to(k.dtype) @ k_tile
+    kt.store(dq[b, h], (i, 0), dq_acc * scale)

@@ -1,0 +1,40 @@
+"""What happens element by element: activations, gates, sums. Stacks (..., M, N) of any strides, in float32."""
+
+from __future__ import annotations
+
+import kittens as kt
+from kittens.kernels.stacks import ACTIVATIONS, count, part, wide
+
+ROWS = kt.tunable(16, 4, 8, 32)
+COLUMNS = kt.tunable(256, 128, 512)
+
+
+def block_grid(y, BM, BN):
+    """One program for each block of each matrix of the stack."""
+    return kt.cdiv(y.shape[-2], BM), kt.cdiv(y.shape[-1], BN), count(*y.shape[:-2])
+
+
+@kt.kernel(grid=block_grid)
+def activation(x, y, *, function, BM=ROWS, BN=COLUMNS):
+    """y = function(x); `function` names an activation."""
+    i, j, z = kt.program_id()
+    x, y = part(x, z, y), part(y, z, y)
+    kt.store(y, (i, j), ACTIVATIONS[function](wide(kt.load(x, (i, j), (BM, BN)))))
+
+
+@kt.kernel(grid=block_grid)
+def gated(gate, up, y, *, function, BM=ROWS, BN=COLUMNS):
+    """y = function(gate) up (Shazeer, 2020, arXiv:2002.05202); the gate is not rounded before the product."""
+    i, j, z = kt.program_id()
+    gate, up, y = part(gate, z, y), part(up, z, y), part(y, z, y)
+    g = ACTIVATIONS[function](wide(kt.load(gate, (i, j), (BM, BN))))
+    kt.store(y, (i, j), g * wide(kt.load(up, (i, j), (BM, BN))))
+
+
+@kt.kernel(grid=block_grid)
+def add(a, b, y, *, BM=ROWS, BN=COLUMNS):
+    """y = a + b. b has the shape of y but for leading axes, which may be fewer or 1; or it is one row, (N,)."""
+    i, j, z = kt.program_id()
+    a, y, row = part(a, z, y), part(y, z, y), b.ndim == 1
+    other = kt.load(b, j, BN) if row else kt.load(part(b, z, y), (i, j), (BM, BN))
+    kt.store(y, (i, j), wide(kt.load(a, (i, j), (BM, BN))) + wide(other))
