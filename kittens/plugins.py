@@ -17,6 +17,7 @@ from kittens.targets import Numerics, Target, TargetInfo
 
 if TYPE_CHECKING:
     from kittens.arguments import TensorArg
+    from kittens.dtypes import DType
     from kittens.ir import Function
     from kittens.runtime import Launch, Run
 
@@ -35,6 +36,10 @@ class Hooks:
     @hookspec(firstresult=True)
     def kittens_adopt(self, array: Any) -> TensorArg | None:
         """Describe an array without copying it, with the target where it lives; None if the array is not yours."""
+
+    @hookspec(firstresult=True)
+    def kittens_empty(self, like: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+        """A new array, its elements not set, of the library and on the device of `like`; None if that is not yours."""
 
     @hookspec(firstresult=True)
     def kittens_numerics(self, target: Target) -> Numerics | None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kittens.arguments import TensorArg
-from kittens.dtypes import BY_NAME, FLOAT8, as_dtype
+from kittens.dtypes import BY_NAME, FLOAT8, DType, as_dtype
 from kittens.errors import DTypeError
 from kittens.opset.elementwise import MATHEMATICAL
 from kittens.plugins import hookimpl
@@ -52,6 +52,11 @@ def kittens_adopt(array: Any) -> TensorArg | None:
         alignment,
         span,
     )
+
+
+@hookimpl
+def kittens_empty(like: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+    return np.empty(shape, dtype.numpy) if isinstance(like, np.ndarray) else None
 
 
 @hookimpl
