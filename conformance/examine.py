@@ -1,0 +1,186 @@
+"""Examining one case on one target: judge, poison, run, compare."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from kittens import plugins, runtime
+from kittens.conformance.buffers import Buffer, allocate, native_bytes, poison, values
+from kittens.conformance.case import Arg, Case, In, InOut, Out
+from kittens.conformance.judge.bounded import Bounded, Unjudgeable
+from kittens.conformance.judge.oracle import Memory, judge, memory_of
+from kittens.conformance.verdict import compare
+from kittens.dtypes import as_dtype, float64
+from kittens.targets import Numerics, Target
+
+#: A case in which more than this share of the elements cannot be judged is a mistake of the case.
+MOST_UNKNOWN = 0.5
+
+
+@dataclass(frozen=True)
+class Row:
+    """The result of a case on a target.
+
+    verdict: "passed", "failed", or "refused" (the target says that it does not do this, with the reason in `message`).
+    how: "executed" or "simulated". ratio: largest observed error over its bound. judged: number of elements compared.
+    """
+
+    case: str
+    target: str
+    verdict: str
+    how: str = ""
+    ratio: float = 0.0
+    judged: int = 0
+    seconds: float = 0.0
+    message: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        row = asdict(self)
+        row["ratio"] = self.ratio if np.isfinite(self.ratio) else "inf"
+        return row
+
+
+class Failure(Exception):
+    """A case that fails for a reason other than a number."""
+
+
+def examine(case: Case, target: Target, numerics: Numerics | None = None) -> Row:
+    """Run a case on a target and judge what it wrote."""
+    start = time.perf_counter()
+    promises = numerics or plugins.ask("kittens_numerics", target)
+    refusal = refused(case, target, promises)
+    if refusal:
+        return Row(case.name, str(target), "refused", message=refusal)
+    how, ratio, judged, verdict, message = "", 0.0, 0, "passed", ""
+    try:
+        how, ratio, judged, message = _examine(case, target, promises)
+        verdict = "failed" if message else "passed"
+    except Failure as error:
+        verdict, message, ratio = "failed", str(error), np.inf
+    except Exception as error:  # whatever goes wrong in a kernel or a backend is this case's failure
+        verdict, message, ratio = "failed", f"{type(error).__name__}: {error}", np.inf
+    return Row(
+        case.name, str(target), verdict, how, float(ratio), judged, time.perf_counter() - start, message
+    )
+
+
+def refused(case: Case, target: Target, numerics: Numerics) -> str:
+    """Why a target does not take a case, or an empty string."""
+    dtypes = case.dtypes
+    if float64 in dtypes and target.backend != "numpy":
+        return "float64 is computed on the reference only"
+    out = [d.name for d in dtypes if d.is_float8 and numerics.float8.get(d.name, "refused") == "refused"]
+    return f"the target refuses {', '.join(sorted(out))}" if out else ""
+
+
+def _examine(case: Case, target: Target, numerics: Numerics) -> tuple[str, float, int, str]:
+    spec = case.make()
+    buffers = {n: _buffer(x) for n, x in spec.items() if isinstance(x, (In, Out, InOut))}
+    arguments = {n: buffers[n].view if n in buffers else x for n, x in spec.items()}
+    described, given = case.kernel.bind((), {**arguments, **case.constants})
+    settled = case.kernel.settle(target, described, given)
+    grid = runtime.evaluate_grid(case.kernel, described, settled)
+    tensors = {n: _memory(spec[n], buffers[n]) for n in buffers}
+    with np.errstate(all="ignore"):
+        judge(case.kernel, tensors, described, settled, grid, numerics)
+    expected = {n: tensors[n].bounded() for n in buffers}
+    before = {}
+    for name, buffer in buffers.items():
+        if isinstance(spec[name], Out):
+            buffer.view[...] = poison(expected[name].v, expected[name].dtype)
+        before[name] = native_bytes(buffer.view).copy(), buffer.outside().copy()
+
+    done = case.kernel(*arguments.values(), on=target, **case.constants)
+    _check_run(done, case, target, settled, grid)
+
+    problems, worst, judged, unknown = [], 0.0, 0, 0
+    for name, buffer in buffers.items():
+        memory = tensors[name]
+        inside, outside = before[name]
+        if not np.array_equal(buffer.outside(), outside):
+            raise Failure(f"{name}: memory outside the array was overwritten")
+        changed = (native_bytes(buffer.view) != inside).any(axis=1).reshape(buffer.view.shape)
+        if (changed & ~memory.written).any():
+            raise Failure(
+                f"{name}: {int((changed & ~memory.written).sum())} elements were overwritten that the kernel does not store to"
+            )
+        finding = compare(name, expected[name], values(buffer.view, memory.dtype), memory.written)
+        if finding.message and isinstance(spec[name], Out):
+            stale = memory.written & ~changed
+            finding_note = f"\n  {int(stale.sum())} elements were never written" if stale.any() else ""
+            problems.append(finding.message + finding_note)
+        elif finding.message:
+            problems.append(finding.message)
+        worst, judged, unknown = max(worst, finding.ratio), judged + finding.judged, unknown + finding.unknown
+    if unknown > MOST_UNKNOWN * (judged + unknown):
+        raise Unjudgeable(
+            f"{unknown} of {judged + unknown} elements cannot be judged: the case needs other inputs"
+        )
+    if (
+        judged == 0
+        and any(m.v.size for n, m in tensors.items() if not isinstance(spec[n], In))
+        and grid_size(grid)
+    ):
+        raise Failure("the run wrote nothing that could be judged")
+    if case.textbook is not None:
+        problems += against_textbook(case, spec, expected, tensors)
+        worst = np.inf if problems and worst <= 1 else worst
+    return done.how, worst, judged, "\n".join(problems)
+
+
+def grid_size(grid: tuple[int, ...]) -> int:
+    """Number of programs."""
+    return int(np.prod(grid, dtype=np.int64))
+
+
+def _check_run(done: Any, case: Case, target: Target, settled: dict[str, Any], grid: tuple[int, ...]) -> None:
+    """A run must say that it happened, where, how, and with the constants that were judged."""
+    if not isinstance(done, runtime.Run):
+        raise Failure(f"nothing was run: the call returned {done!r}")
+    if done.target.split(":")[0].split("@")[0] != target.backend:
+        raise Failure(f"asked for {target}, ran on {done.target}")
+    if done.how not in ("executed", "simulated") or (done.how == "simulated") != target.simulated:
+        raise Failure(f"asked for {target}, the run was {done.how!r}")
+    if tuple(done.grid) != tuple(grid) or dict(done.constants) != settled:
+        raise Failure(f"ran grid {done.grid} with {done.constants}, judged {grid} with {settled}")
+
+
+def _buffer(x: In | Out | InOut) -> Buffer:
+    dtype, shape = (x.dtype, x.shape) if isinstance(x, Out) else (as_dtype(x.data.dtype), x.data.shape)
+    buffer = allocate(shape, dtype, x.layout)
+    if not isinstance(x, Out):
+        buffer.view[...] = x.data
+    return buffer
+
+
+def _memory(x: Arg, buffer: Buffer) -> Memory:
+    assert isinstance(x, (In, Out, InOut))
+    if isinstance(x, Out):
+        return memory_of(np.zeros(x.shape, x.dtype.numpy), x.dtype, readable=False)
+    return memory_of(buffer.view.copy(), as_dtype(x.data.dtype))
+
+
+def against_textbook(
+    case: Case, spec: dict[str, Arg], expected: dict[str, Bounded], tensors: dict[str, Memory]
+) -> list[str]:
+    """Compare the oracle of a kernel with the formula of the books, within the kernel's own bounds."""
+    assert case.textbook is not None
+    plain = {
+        n: values(x.data, as_dtype(x.data.dtype)) if isinstance(x, (In, InOut)) else x
+        for n, x in spec.items()
+        if not isinstance(x, Out)
+    }
+    truth = case.textbook(**plain, **case.constants)
+    problems = []
+    for name, array in truth.items():
+        finding = compare(name, expected[name], array, tensors[name].written)
+        if finding.message or not tensors[name].written.all():
+            problems.append(
+                "the kernel does not compute its formula: "
+                + (finding.message or f"{name} is not written everywhere")
+            )
+    return problems
