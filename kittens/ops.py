@@ -1,25 +1,41 @@
-"""Ready operations on arrays: `kittens.ops.matmul(a, b)`. Each checks its arguments, makes its output, runs a kernel.
+"""Ready operations on arrays: `kittens.ops.matmul(a, b)`. Each checks its arguments, makes its output, runs a
+kernel.
 
-Arrays are whatever an installed backend takes (NumPy arrays always). Outputs are new arrays of the library and
-device of the first input, unless `out=` names one. Inputs are never copied or converted: strides, such as those of
-the view `a.T`, are passed on, and what a kernel cannot take is refused. `on=` names a target; the default is where
-the arrays live. `tune=` sets tunables of the kernel, as in tune={"BM": 128}.
+Arrays are whatever an installed backend takes (NumPy arrays always). Outputs are new arrays of the library
+and device of the first input, unless `out=` names one. Inputs are never copied or converted: strides, such as
+those of the view `a.T`, are passed on, and what a kernel cannot take is refused. `on=` names a target; the
+default is where the arrays live. `tune=` sets tunables of the kernel, as in tune={"BM": 128}.
 
-Floats are float32, float16 and bfloat16, unless said otherwise. Arithmetic is in float32, results are rounded once.
+Floats are float32, float16 and bfloat16, unless said otherwise. Arithmetic is in float32, results are rounded
+once.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
 from kittens import kernels, plugins
 from kittens.arguments import TensorArg, adopt
-from kittens.dtypes import ALL, FLOAT8, DType, as_dtype, bfloat16, bool_, float8_e8m0fnu, float16, float32, int32, int64
-from kittens.dtypes import int8, uint8
+from kittens.dtypes import (
+    ALL,
+    FLOAT8,
+    DType,
+    as_dtype,
+    bfloat16,
+    bool_,
+    float8_e8m0fnu,
+    float16,
+    float32,
+    int8,
+    int32,
+    int64,
+    uint8,
+)
 from kittens.errors import ArgumentError, DTypeError, ShapeError, UnavailableError
 from kittens.kernels.products import MX_BLOCK
 from kittens.kernels.stacks import ACTIVATIONS
@@ -27,9 +43,9 @@ from kittens.opset.product import accumulator
 from kittens.targets import Target
 
 Array = Any  # of any library
-On = Union[str, Target, None]
-Tune = Union[Mapping[str, int], None]
-Window = Union[int, tuple[Union[int, None], Union[int, None]], None]
+On = str | Target | None
+Tune = Mapping[str, int] | None
+Window = int | tuple[int | None, int | None] | None
 
 FLOATS = (float32, float16, bfloat16)
 INTEGERS = tuple(d for d in ALL if d.is_integer)
@@ -38,34 +54,53 @@ RESIDENT = 8192
 
 __all__ = [
     "add", "attention", "attention_backward", "cross_entropy", "cross_entropy_backward",
-    "dropout_residual_layer_norm", "embedding", "gelu", "gelu_and_mul", "l2_normalize", "layer_norm", "matmul",
-    "mean_pool", "relu", "rms_norm", "rotary", "silu", "silu_and_mul", "softmax",
+    "dropout_residual_layer_norm", "embedding", "gelu", "gelu_and_mul", "l2_normalize", "layer_norm",
+    "matmul", "mean_pool", "relu", "rms_norm", "rotary", "silu", "silu_and_mul", "softmax",
 ]  # fmt: skip
 
 
 # Checks and outputs.
 
 
-def _array(x: Array, name: str, dtypes: Sequence[DType] = FLOATS, *, ndim: int | None = None, least: int = 0) -> TensorArg:
-    """An array argument, described; raises if it is none, or not of the dtypes and rank that the operation takes."""
+def _array(
+    x: Array, name: str, dtypes: Sequence[DType] = FLOATS, *, ndim: int | None = None, least: int = 0
+) -> TensorArg:
+    """An array argument, described; raises if it is none, or not of these dtypes and of this rank."""
     array = adopt(x, name)
     if not isinstance(array, TensorArg):
         raise ArgumentError(f"{name} is {type(x).__name__}, not an array", hint="make an array of it first")
     if array.dtype not in dtypes:
         wanted = ", ".join(d.name for d in dtypes)
-        raise DTypeError(f"{name} is {array.dtype}; it has to be {wanted}", hint="convert it first: no operation converts its inputs")
+        raise DTypeError(
+            f"{name} is {array.dtype}; it has to be {wanted}",
+            hint="convert it first: no operation converts its inputs",
+        )
     if ndim is not None and array.ndim != ndim:
-        raise ShapeError(f"{name} has {array.ndim} axes (shape {array.shape}); it has to have {ndim}", hint="index or reshape it")
+        raise ShapeError(
+            f"{name} has {array.ndim} axes (shape {array.shape}); it has to have {ndim}",
+            hint="index or reshape it",
+        )
     if array.ndim < least:
-        raise ShapeError(f"{name} has {array.ndim} axes (shape {array.shape}); it has to have {least} at least", hint=f"{name}[None] has one more")
+        raise ShapeError(
+            f"{name} has {array.ndim} axes (shape {array.shape}); it has to have {least} at least",
+            hint=f"{name}[None] has one more",
+        )
     return array
 
 
 def _expect(array: TensorArg, name: str, shape: tuple[int, ...], why: str) -> TensorArg:
     """`array`; raises ShapeError if it has another shape."""
     if array.shape != shape:
-        raise ShapeError(f"{name} has shape {array.shape}; {why} asks for {shape}", hint=f"pass {name} with that shape")
+        raise ShapeError(
+            f"{name} has shape {array.shape}; {why} asks for {shape}", hint=f"pass {name} with that shape"
+        )
     return array
+
+
+def _repeats(own: tuple[int, ...], lead: tuple[int, ...]) -> bool:
+    """Whether leading axes `own` broadcast to `lead`."""
+    pairs = zip(reversed(lead), reversed(own), strict=False)
+    return len(own) <= len(lead) and all(b in (1, a) for a, b in pairs)
 
 
 def _vector(x: Array, name: str, n: int) -> None:
@@ -75,36 +110,51 @@ def _vector(x: Array, name: str, n: int) -> None:
 
 
 def _output(
-    out: Array, like: Array, shape: tuple[int, ...], dtype: Any, dtypes: Sequence[DType] = FLOATS, name: str = "out"
+    out: Array,
+    like: Array,
+    shape: tuple[int, ...],
+    dtype: Any,
+    dtypes: Sequence[DType] = FLOATS,
+    name: str = "out",
 ) -> Array:
-    """`out`, checked; or a new array, not set, of `shape` and `dtype`, of the library and on the device of `like`."""
+    """`out`, checked; or a new array, not set, of the library and on the device of `like`."""
     if out is not None:
         _expect(_array(out, name, dtypes), name, shape, "the result")
         return out
     wanted = as_dtype(dtype)
     if wanted not in dtypes:
-        raise DTypeError(f"no result in {wanted}", hint=f"the choices are {', '.join(d.name for d in dtypes)}")
+        raise DTypeError(
+            f"no result in {wanted}", hint=f"the choices are {', '.join(d.name for d in dtypes)}"
+        )
     made = plugins.manager().hook.kittens_empty(like=like, shape=shape, dtype=wanted)
     if made is None:
         kind = f"{type(like).__module__}.{type(like).__name__}"
-        raise UnavailableError(f"no backend makes new arrays like a {kind}", hint="pass the result's memory with out=")
+        raise UnavailableError(
+            f"no backend makes new arrays like a {kind}", hint="pass the result's memory with out="
+        )
     return made
 
 
 def _constant(value: float, name: str, low: float, high: float, *, open_low: bool = False) -> float:
     """A number between bounds, as a Python float."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise ArgumentError(f"{name} is a number, not {value!r}", hint="it is a constant of the kernel: pass a Python float")
+        raise ArgumentError(
+            f"{name} is a number, not {value!r}", hint="it is a constant of the kernel: pass a Python float"
+        )
     if not (low < value or (low == value and not open_low)) or not value <= high or math.isinf(value):
         bounds = f"above {low:g}" if open_low else f"at least {low:g}"
-        raise ArgumentError(f"{name} is {value!r}", hint=f"it has to be {bounds}{'' if math.isinf(high) else f' and at most {high:g}'}, and finite")
+        raise ArgumentError(
+            f"{name} is {value!r}",
+            hint=f"it has to be {bounds}{'' if math.isinf(high) else f' and at most {high:g}'}, and finite",
+        )
     return float(value)
 
 
 def _merges(array: TensorArg, keep: int) -> bool:
     """Whether the axes before the `keep` last ones can be viewed as one."""
-    lead = [(n, s) for n, s in list(zip(array.shape, array.strides))[: array.ndim - keep] if n != 1]
-    return 0 in array.shape or all(s == s2 * n2 for (_, s), (n2, s2) in zip(lead, lead[1:]))
+    axes = list(zip(array.shape, array.strides, strict=True))[: array.ndim - keep]
+    lead = [(n, s) for n, s in axes if n != 1]
+    return 0 in array.shape or all(s == s2 * n2 for (_, s), (n2, s2) in itertools.pairwise(lead))
 
 
 def _merged(x: Array, array: TensorArg, keep: int) -> Array:
@@ -116,7 +166,8 @@ def _merged(x: Array, array: TensorArg, keep: int) -> Array:
 
 
 def _rows(**arrays: tuple[Array, int]) -> list[Array]:
-    """Views of arrays with one axis for all their rows; given are, by name, the array and how many axes a row has.
+    """Views of arrays with one axis for all their rows; given are, by name, the array and how many axes a row
+    has.
 
     Raises ArgumentError for an array whose rows are not evenly spaced in memory.
     """
@@ -125,17 +176,20 @@ def _rows(**arrays: tuple[Array, int]) -> list[Array]:
         array = adopt(x, name)
         assert isinstance(array, TensorArg)
         if not _merges(array, keep):
-            raise ArgumentError(f"the rows of {name} (shape {array.shape}, strides {array.strides}) are not evenly spaced in memory",
+            raise ArgumentError(f"the rows of {name} (strides {array.strides}) are not evenly spaced",
                                 hint=f"pass a contiguous copy of {name}")  # fmt: skip
         views.append(_merged(x, array, keep))
     return views
 
 
 def _stacks(*arrays: Array, keep: int = 1) -> list[Array]:
-    """The arrays, of equal leading axes, as stacks of matrices: one matrix each if their leading axes can be merged."""
+    """The arrays, of equal leading axes, as stacks of matrices: one matrix each if their leading axes
+    can be merged.
+    """
     described = [adopt(x, "an array") for x in arrays]
     if all(isinstance(a, TensorArg) and _merges(a, keep) for a in described):
-        return [_merged(x, a, keep) for x, a in zip(arrays, described) if isinstance(a, TensorArg)]
+        pairs = zip(arrays, described, strict=True)
+        return [_merged(x, a, keep) for x, a in pairs if isinstance(a, TensorArg)]
     return list(arrays)
 
 
@@ -150,16 +204,17 @@ def _tiles(n: int, tune: Tune) -> dict[str, Any]:
 
 
 def matmul(
-    a: Array, b: Array, *, bias: Array = None, activation: str = "none", a_scale: Array = None, b_scale: Array = None,
-    dtype: Any = None, out: Array = None, on: On = None, tune: Tune = None,
+    a: Array, b: Array, *, bias: Array = None, activation: str = "none", a_scale: Array = None,
+    b_scale: Array = None, dtype: Any = None, out: Array = None, on: On = None, tune: Tune = None,
 ) -> Array:  # fmt: skip
-    """activation(a_scale (a @ b) b_scale + bias), for a (..., M, K) and b (..., K, N), leading axes broadcasting.
+    """activation(a_scale (a @ b) b_scale + bias), for a (..., M, K) and b (..., K, N), leading axes
+    broadcasting.
 
     a and b are of one float type, of one family of float8, or int8 or uint8. bias is a float vector (N,).
-    activation: "none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh". Scales are float32: a number, an array of
-    rank 0, or one for each row of a, (M,) or (..., M, 1), and column of b, (N,) or (..., 1, N). Two arrays of
-    float8_e8m0fnu, (..., M, K/32) and (..., K/32, N), are the block scales of MXFP8.
-    The result is of `dtype`: by default that of a, bfloat16 for float8, and for integers int32, or float32 if there are
+    activation: "none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh". Scales are float32: a number,
+    an array of rank 0, or one for each row of a, (M,) or (..., M, 1), and column of b, (N,) or (..., 1, N).
+    Two arrays of float8_e8m0fnu, (..., M, K/32) and (..., K/32, N), are the block scales of MXFP8. The result
+    is of `dtype`: by default that of a, bfloat16 for float8, and for integers int32, or float32 if there are
     scales, bias or activation.
     """
     products = (*FLOATS, *FLOAT8, int8, uint8)
@@ -167,13 +222,21 @@ def matmul(
     accumulator(x.dtype, y.dtype)
     (m, k), n = x.shape[-2:], y.shape[-1]
     if y.shape[-2] != k:
-        raise ShapeError(f"a {x.shape} has {k} columns, b {y.shape} has {y.shape[-2]} rows", hint="transpose an operand: a.T is taken without a copy")
+        raise ShapeError(
+            f"a {x.shape} has {k} columns, b {y.shape} has {y.shape[-2]} rows",
+            hint="transpose an operand: a.T is taken without a copy",
+        )
     try:
         batch = tuple(np.broadcast_shapes(x.shape[:-2], y.shape[:-2]))
     except ValueError:
-        raise ShapeError(f"the leading axes of a {x.shape} and b {y.shape} do not broadcast", hint="they are equal or 1, counted from the right") from None
+        raise ShapeError(
+            f"the leading axes of a {x.shape} and b {y.shape} do not broadcast",
+            hint="they are equal or 1, counted from the right",
+        ) from None
     if activation not in ACTIVATIONS:
-        raise ArgumentError(f"no activation {activation!r}", hint=f"the activations are {', '.join(ACTIVATIONS)}")
+        raise ArgumentError(
+            f"no activation {activation!r}", hint=f"the activations are {', '.join(ACTIVATIONS)}"
+        )
     _vector(bias, "bias", n)
     a_scale, b_scale = _scales(a_scale, b_scale, x, y)
     plain = a_scale is None and b_scale is None
@@ -196,7 +259,10 @@ def _scales(a_scale: Array, b_scale: Array, a: TensorArg, b: TensorArg) -> tuple
     """The scales of a product, checked, each a number, of rank 0, or of rank 2 at least."""
     blocks = []
     found: list[Array] = []
-    for name, scale, axis, n in (("a_scale", a_scale, -2, a.shape[-2]), ("b_scale", b_scale, -1, b.shape[-1])):
+    for name, scale, axis, n in (
+        ("a_scale", a_scale, -2, a.shape[-2]),
+        ("b_scale", b_scale, -1, b.shape[-1]),
+    ):
         if scale is None or isinstance(scale, (int, float)):
             found.append(None if scale is None else _constant(scale, name, -math.inf, math.inf))
             continue
@@ -205,7 +271,10 @@ def _scales(a_scale: Array, b_scale: Array, a: TensorArg, b: TensorArg) -> tuple
             blocks.append(name)
             k = a.shape[-1]
             if not a.dtype.is_float8 or k % MX_BLOCK:
-                raise DTypeError(f"{name} has block scales, and a is {a.dtype} with {k} columns", hint=f"they go with float8 operands and a K that is a multiple of {MX_BLOCK}")
+                raise DTypeError(
+                    f"{name} has block scales, and a is {a.dtype} with {k} columns",
+                    hint=f"they go with float8 operands and a K that is a multiple of {MX_BLOCK}",
+                )
             shape = (*a.shape[:-1], k // MX_BLOCK) if axis == -2 else (*b.shape[:-2], k // MX_BLOCK, n)
             _expect(array, name, shape, f"a block of {MX_BLOCK} elements along K for each scale")
         elif array.ndim == 1:
@@ -213,10 +282,18 @@ def _scales(a_scale: Array, b_scale: Array, a: TensorArg, b: TensorArg) -> tuple
             scale = scale[:, None] if axis == -2 else scale[None, :]
         elif array.ndim:
             lead = (a if axis == -2 else b).shape[:-2]
-            _expect(array, name, (*lead, n, 1) if axis == -2 else (*lead, 1, n), "one scale for each row of a or column of b")
+            _expect(
+                array,
+                name,
+                (*lead, n, 1) if axis == -2 else (*lead, 1, n),
+                "one scale for each row of a or column of b",
+            )
         found.append(scale)
     if len(blocks) == 1:
-        raise ArgumentError(f"only {blocks[0]} has block scales", hint="block scales (float8_e8m0fnu) are given for both operands")
+        raise ArgumentError(
+            f"only {blocks[0]} has block scales",
+            hint="block scales (float8_e8m0fnu) are given for both operands",
+        )
     return found[0], found[1]
 
 
@@ -227,17 +304,25 @@ def attention(
     q: Array, k: Array, v: Array, *, causal: bool = False, window: Window = None, scale: float | None = None,
     return_lse: bool = False, dtype: Any = None, out: Array = None, on: On = None, tune: Tune = None,
 ) -> Any:  # fmt: skip
-    """softmax(scale q k^T) v for q (B, H, Nq, D), k (B, Hk, Nk, D), v (B, Hk, Nk, Dv); B, or B and H, may be absent.
+    """softmax(scale q k^T) v for q (B, H, Nq, D), k (B, Hk, Nk, D), v (B, Hk, Nk, Dv); B, or B and H, may be
+    absent.
 
-    Hk divides H; query head h reads key head h // (H / Hk). Head dimensions are at most 256. causal: query i sees keys
-    up to i + Nk - Nq, so that the last query sees all. window: w keys up to the query's own position (as many after it,
-    if not causal), or (left, right), how many keys before and after it are seen, None for all. scale is 1 / sqrt(D)
-    unless given. Queries that see nothing give 0. return_lse: also return log(sum(exp(scale q k^T))) in float32,
-    (B, H, Nq), -inf for those. Floats and float8; the result is of `dtype`, by default that of q, bfloat16 for float8.
+    Hk divides H; query head h reads key head h // (H / Hk). Head dimensions are at most 256. causal: query i
+    sees keys up to i + Nk - Nq, so that the last query sees all. window: w keys up to the query's own
+    position (as many after it, if not causal), or (left, right), how many keys before and after it are seen,
+    None for all. scale is 1 / sqrt(D) unless given. Queries that see nothing give 0. return_lse: also return
+    log(sum(exp(scale q k^T))) in float32, (B, H, Nq), -inf for those. Floats and float8; the result is of
+    `dtype`, by default that of q, bfloat16 for float8.
     """
     x, y = _heads(q, k, v, (*FLOATS, *FLOAT8))
     left, right = _span(causal, window)
-    o = _output(out, q, (*x.shape[:-1], y.shape[-1]), dtype or (bfloat16 if x.dtype.is_float8 else x.dtype), (*FLOATS, *FLOAT8))
+    o = _output(
+        out,
+        q,
+        (*x.shape[:-1], y.shape[-1]),
+        dtype or (bfloat16 if x.dtype.is_float8 else x.dtype),
+        (*FLOATS, *FLOAT8),
+    )
     lse = _output(None, q, x.shape[:-1], float32) if return_lse else None
     views = [_raised(t, 4 - x.ndim) for t in (q, k, v, o, lse)]
     kernels.attention_forward(*views, scale=_scale(scale, x), left=left, right=right, on=on, **(tune or {}))
@@ -245,10 +330,11 @@ def attention(
 
 
 def attention_backward(
-    q: Array, k: Array, v: Array, o: Array, lse: Array, do: Array, *, dlse: Array = None, causal: bool = False,
-    window: Window = None, scale: float | None = None, on: On = None, tune: Tune = None,
+    q: Array, k: Array, v: Array, o: Array, lse: Array, do: Array, *, dlse: Array = None,
+    causal: bool = False, window: Window = None, scale: float | None = None, on: On = None, tune: Tune = None,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
-    """The gradients dq, dk, dv of `attention`, from its results o and lse and the gradients do (and dlse) of these.
+    """The gradients dq, dk, dv of `attention`, from its results o and lse and the gradients do (and dlse) of
+    these.
 
     The other arguments are those of `attention`; floats only. Results are equal from run to run.
     """
@@ -265,7 +351,13 @@ def attention_backward(
     up = 4 - x.ndim
     q4, k4, v4, o4, do4, lse4, dlse4, delta4 = (_raised(t, up) for t in (q, k, v, o, do, lse, dlse, delta))
     dq, dk, dv = (_raised(t, up) for t in grads)
-    constants: dict[str, Any] = {"scale": _scale(scale, x), "left": left, "right": right, "on": on, **(tune or {})}
+    constants: dict[str, Any] = {
+        "scale": _scale(scale, x),
+        "left": left,
+        "right": right,
+        "on": on,
+        **(tune or {}),
+    }
     kernels.attention_delta(o4, do4, delta4, dlse4, on=on)
     kernels.attention_backward_kv(q4, k4, v4, do4, lse4, delta4, dk, dv, **constants)
     kernels.attention_backward_q(q4, k4, v4, do4, lse4, delta4, dq, **constants)
@@ -276,37 +368,54 @@ def _heads(q: Array, k: Array, v: Array, dtypes: Sequence[DType]) -> tuple[Tenso
     """q and v described, once q, k and v fit together."""
     x = _array(q, "q", dtypes, least=2)
     if x.ndim > 4:
-        raise ShapeError(f"q has {x.ndim} axes (shape {x.shape}); attention takes (B, H, N, D)", hint="reshape the leading axes into one")
+        raise ShapeError(
+            f"q has {x.ndim} axes (shape {x.shape}); attention takes (B, H, N, D)",
+            hint="reshape the leading axes into one",
+        )
     y, z = _array(k, "k", (x.dtype,), ndim=x.ndim), _array(v, "v", (x.dtype,), ndim=x.ndim)
     d = x.shape[-1]
     if y.shape[-1] != d:
-        raise ShapeError(f"the head dimension of q is {d} (shape {x.shape}), that of k is {y.shape[-1]} (shape {y.shape})", hint="they have to be equal")
+        raise ShapeError(
+            f"the head dimension of q is {d} (shape {x.shape}), that of k is {y.shape[-1]} (shape {y.shape})",
+            hint="they have to be equal",
+        )
     _expect(z, "v", (*y.shape[:-1], z.shape[-1]), f"k of shape {y.shape}")
     if not 1 <= d <= 256 or not 1 <= z.shape[-1] <= 256:
         raise ShapeError(f"head dimensions of {d} and {z.shape[-1]}", hint="they are from 1 to 256")
     if x.shape[:-3] != y.shape[:-3]:
-        raise ShapeError(f"q has a batch of {x.shape[:-3]}, k and v of {y.shape[:-3]}", hint="they have to be equal")
+        raise ShapeError(
+            f"q has a batch of {x.shape[:-3]}, k and v of {y.shape[:-3]}", hint="they have to be equal"
+        )
     if x.ndim > 2 and (x.shape[-3] % y.shape[-3] if y.shape[-3] else x.shape[-3]):
-        raise ShapeError(f"{x.shape[-3]} query heads on {y.shape[-3]} key heads", hint="the number of query heads is a multiple of that of key heads")
+        raise ShapeError(
+            f"{x.shape[-3]} query heads on {y.shape[-3]} key heads",
+            hint="the number of query heads is a multiple of that of key heads",
+        )
     return x, z
 
 
-def _span(causal: bool, window: Window) -> tuple[int | None, int | None]:
+def _span(causal: bool, window: Any) -> tuple[int | None, int | None]:
     """How many keys before and after its own position a query sees; None for all."""
     if window is None:
         return None, 0 if causal else None
     if isinstance(window, tuple) and len(window) == 2:
         left, right = window
         if any(w is not None and (not isinstance(w, int) or isinstance(w, bool) or w < 0) for w in window):
-            raise ArgumentError(f"window is {window!r}", hint="(left, right) are integers of at least 0, or None for all keys")
+            raise ArgumentError(
+                f"window is {window!r}", hint="(left, right) are integers of at least 0, or None for all keys"
+            )
         return left, 0 if causal else right
     if not isinstance(window, int) or isinstance(window, bool) or window < 1:
-        raise ArgumentError(f"window is {window!r}", hint="it is a number of keys, at least 1, or a pair (left, right)")
+        raise ArgumentError(
+            f"window is {window!r}", hint="it is a number of keys, at least 1, or a pair (left, right)"
+        )
     return window - 1, 0 if causal else window - 1
 
 
 def _scale(scale: float | None, q: TensorArg) -> float:
-    return 1 / math.sqrt(q.shape[-1]) if scale is None else _constant(scale, "scale", 0, math.inf, open_low=True)
+    return (
+        1 / math.sqrt(q.shape[-1]) if scale is None else _constant(scale, "scale", 0, math.inf, open_low=True)
+    )
 
 
 def _raised(x: Array, axes: int) -> Array:
@@ -341,17 +450,20 @@ def rms_norm(
 
 
 def layer_norm(
-    x: Array, weight: Array = None, bias: Array = None, *, eps: float = 1e-5, dtype: Any = None, out: Array = None,
-    on: On = None, tune: Tune = None,
+    x: Array, weight: Array = None, bias: Array = None, *, eps: float = 1e-5, dtype: Any = None,
+    out: Array = None, on: On = None, tune: Tune = None,
 ) -> Array:  # fmt: skip
-    """(x - mean(x)) / sqrt(var(x) + eps) weight + bias along the last axis of x (..., N); weight and bias (N,) are
-    optional, the variance is the biased one."""
+    """(x - mean(x)) / sqrt(var(x) + eps) weight + bias along the last axis of x (..., N); weight and
+    bias (N,) are optional, the variance is the biased one.
+    """
     array = _array(x, "x", least=1)
     _vector(weight, "weight", array.shape[-1])
     _vector(bias, "bias", array.shape[-1])
     y = _output(out, x, array.shape, dtype or array.dtype)
     constants = _tiles(array.shape[-1], tune)
-    kernels.layer_norm(*_stacks(x, y), weight, bias, eps=_constant(eps, "eps", 0, math.inf), on=on, **constants)
+    kernels.layer_norm(
+        *_stacks(x, y), weight, bias, eps=_constant(eps, "eps", 0, math.inf), on=on, **constants
+    )
     return y
 
 
@@ -361,8 +473,9 @@ def dropout_residual_layer_norm(
 ) -> tuple[Array, Array]:  # fmt: skip
     """layer_norm(total) and the total itself, dropout(x) + residual; for x and residual (..., N).
 
-    Dropout sets an element to 0 with probability p and divides it by 1 - p else; which ones depends on `seed` and the
-    element's row-major number alone. The norm is that of the total before it is rounded to residual's type.
+    Dropout sets an element to 0 with probability p and divides it by 1 - p else; which ones depends on `seed`
+    and the element's row-major number alone. The norm is that of the total before it is rounded to residual's
+    type.
     """
     array, other = _array(x, "x", least=1), _array(residual, "residual", least=1)
     n = array.shape[-1]
@@ -373,11 +486,15 @@ def dropout_residual_layer_norm(
         raise ArgumentError(f"seed is an integer, not {seed!r}", hint="pass a Python integer")
     y, total = _output(out, x, array.shape, array.dtype), _output(None, x, array.shape, other.dtype)
     constants = {"p": _constant(p, "p", 0, 1), "eps": _constant(eps, "eps", 0, math.inf), **_tiles(n, tune)}
-    kernels.dropout_residual_layer_norm(*_stacks(x, residual, y, total), int(seed), weight, bias, on=on, **constants)
+    kernels.dropout_residual_layer_norm(
+        *_stacks(x, residual, y, total), int(seed), weight, bias, on=on, **constants
+    )
     return y, total
 
 
-def l2_normalize(x: Array, *, eps: float = 1e-12, out: Array = None, on: On = None, tune: Tune = None) -> Array:
+def l2_normalize(
+    x: Array, *, eps: float = 1e-12, out: Array = None, on: On = None, tune: Tune = None
+) -> Array:
     """x / max(sqrt(sum(x^2)), eps) along the last axis of x (..., N)."""
     array = _array(x, "x", least=1)
     y = _output(out, x, array.shape, array.dtype)
@@ -390,9 +507,11 @@ def cross_entropy(
     logits: Array, labels: Array, *, ignore_index: int = -100, return_lse: bool = False, on: On = None,
     tune: Tune = None,
 ) -> Any:  # fmt: skip
-    """log(sum(exp(logits))) - logits[label] for each row of logits (..., V), in float32; labels (...) int32 or int64.
+    """log(sum(exp(logits))) - logits[label] for each row of logits (..., V), in float32; labels (...) int32
+    or int64.
 
-    The loss is 0 where the label is ignore_index and NaN where it is no column. return_lse: also return the first term.
+    The loss is 0 where the label is ignore_index and NaN where it is no column. return_lse: also return the
+    first term.
     """
     array = _array(logits, "logits", least=1)
     lead = array.shape[:-1]
@@ -401,7 +520,9 @@ def cross_entropy(
     lse = _output(None, logits, lead, float32) if return_lse else None
     x, label, loss1 = _rows(logits=(logits, 1), labels=(labels, 0), loss=(loss, 0))
     lse1 = _rows(lse=(lse, 0))[0] if return_lse else None
-    kernels.cross_entropy_forward(x, label, loss1, lse1, ignore_index=int(ignore_index), on=on, **(tune or {}))
+    kernels.cross_entropy_forward(
+        x, label, loss1, lse1, ignore_index=int(ignore_index), on=on, **(tune or {})
+    )
     return (loss, lse) if return_lse else loss
 
 
@@ -409,7 +530,7 @@ def cross_entropy_backward(
     logits: Array, labels: Array, lse: Array, dloss: Array, *, ignore_index: int = -100, out: Array = None,
     on: On = None, tune: Tune = None,
 ) -> Array:  # fmt: skip
-    """The gradient of `cross_entropy` in its logits, from its lse and the gradient dloss of each row's loss."""
+    """The gradient of `cross_entropy` in logits, from its lse and the gradient dloss of each row's loss."""
     array = _array(logits, "logits", least=1)
     lead = array.shape[:-1]
     _expect(_array(labels, "labels", (int64, int32)), "labels", lead, f"logits of shape {array.shape}")
@@ -428,33 +549,46 @@ def rotary(
     x: Array, cos: Array, sin: Array, *, interleaved: bool = False, inverse: bool = False, out: Array = None,
     on: On = None, tune: Tune = None,
 ) -> Array:  # fmt: skip
-    """Rotate pairs of columns of x (..., N, D) by the angles whose cosines and sines are cos, sin (..., N, R/2).
+    """Rotate pairs of columns of x (..., N, D) by the angles whose cosines and sines are cos, sin (..., N,
+    R/2).
 
-    Pair f is columns f and f + R/2, or 2f and 2f + 1 if interleaved; columns from R on stay. Row n of the tables belongs
-    to row n of x; their leading axes, if any, broadcast to those of x. inverse: turn back.
+    Pair f is columns f and f + R/2, or 2f and 2f + 1 if interleaved; columns from R on stay. Row n of the
+    tables belongs to row n of x; their leading axes, if any, broadcast to those of x. inverse: turn back.
     """
     array, c, s = _array(x, "x", least=2), _array(cos, "cos", least=2), _array(sin, "sin", least=2)
     _expect(s, "sin", c.shape, f"cos of shape {c.shape}")
     n, d, pairs = array.shape[-2], array.shape[-1], c.shape[-1]
     if c.shape[-2] != n or not 1 <= pairs <= d // 2:
-        raise ShapeError(f"cos and sin have shape {c.shape}, x has shape {array.shape}", hint=f"they hold {n} rows of 1 to {d // 2} pairs; take part of a longer table with cos[:{n}]")
+        raise ShapeError(
+            f"cos and sin have shape {c.shape}, x has shape {array.shape}",
+            hint=f"they hold {n} rows of 1 to {d // 2} pairs; take part of a longer table with cos[:{n}]",
+        )
     lead, own = array.shape[:-2], c.shape[:-2]
-    if len(own) > len(lead) or any(b not in (1, a) for a, b in zip(reversed(lead), reversed(own))):
-        raise ShapeError(f"the leading axes of cos {c.shape} do not broadcast to those of x {array.shape}", hint="they are equal or 1, counted from the right")
+    if not _repeats(own, lead):
+        raise ShapeError(
+            f"the leading axes of cos {c.shape} do not broadcast to those of x {array.shape}",
+            hint="they are equal or 1, counted from the right",
+        )
     y = _output(out, x, array.shape, array.dtype)
     x3, y3 = _stacks(x, y, keep=2) if len(own) == 0 else (x, y)
-    kernels.rotary(x3, cos, sin, y3, interleaved=bool(interleaved), inverse=bool(inverse), on=on, **(tune or {}))
+    kernels.rotary(
+        x3, cos, sin, y3, interleaved=bool(interleaved), inverse=bool(inverse), on=on, **(tune or {})
+    )
     return y
 
 
 def add(a: Array, b: Array, *, out: Array = None, on: On = None, tune: Tune = None) -> Array:
-    """a + b, of a's type. b is a vector (N,) along the last axis, or has a's two last extents and leading ones that
-    broadcast."""
+    """a + b, of a's type. b is a vector (N,) along the last axis, or has a's two last extents and
+    leading ones that broadcast.
+    """
     x, y = _array(a, "a", least=1), _array(b, "b", least=1)
     lead, own = x.shape[:-2], y.shape[:-2]
-    fits = y.shape[-2:] == x.shape[-2:] and len(own) <= len(lead) and all(q in (1, p) for p, q in zip(reversed(lead), reversed(own)))
+    fits = y.shape[-2:] == x.shape[-2:] and _repeats(own, lead)
     if not fits and y.shape != x.shape[-1:]:
-        raise ShapeError(f"b of shape {y.shape} is not added to a of shape {x.shape}", hint="b is one row, or has a's last two extents and leading ones that broadcast")
+        raise ShapeError(
+            f"b of shape {y.shape} is not added to a of shape {x.shape}",
+            hint="b is one row, or has a's last two extents and leading ones that broadcast",
+        )
     c = _output(out, a, x.shape, x.dtype)
     if y.ndim == 1:
         a2, c2 = _stacks(a, c)
@@ -475,8 +609,12 @@ def silu(x: Array, *, out: Array = None, on: On = None, tune: Tune = None) -> Ar
     return _activation(x, "silu", out, on, tune)
 
 
-def gelu(x: Array, *, approximate: str = "none", out: Array = None, on: On = None, tune: Tune = None) -> Array:
-    """0.5 x (1 + erf(x / sqrt 2)), or with approximate="tanh" 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))."""
+def gelu(
+    x: Array, *, approximate: str = "none", out: Array = None, on: On = None, tune: Tune = None
+) -> Array:
+    """0.5 x (1 + erf(x / sqrt 2)), or with approximate="tanh" 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715
+    x^3))).
+    """
     return _activation(x, _gelu(approximate), out, on, tune)
 
 
@@ -486,7 +624,13 @@ def silu_and_mul(x: Array, up: Array = None, *, out: Array = None, on: On = None
 
 
 def gelu_and_mul(
-    x: Array, up: Array = None, *, approximate: str = "none", out: Array = None, on: On = None, tune: Tune = None
+    x: Array,
+    up: Array = None,
+    *,
+    approximate: str = "none",
+    out: Array = None,
+    on: On = None,
+    tune: Tune = None,
 ) -> Array:
     """gelu(x) up; without `up`, x (..., 2 N) holds both, one after the other, and the result is (..., N)."""
     return _gated(x, up, _gelu(approximate), out, on, tune)
@@ -494,7 +638,9 @@ def gelu_and_mul(
 
 def _gelu(approximate: str) -> str:
     if approximate not in ("none", "tanh"):
-        raise ArgumentError(f"no approximation {approximate!r} of gelu", hint="the choices are 'none' and 'tanh'")
+        raise ArgumentError(
+            f"no approximation {approximate!r} of gelu", hint="the choices are 'none' and 'tanh'"
+        )
     return "gelu" if approximate == "none" else "gelu_tanh"
 
 
@@ -511,7 +657,10 @@ def _gated(x: Array, up: Array, function: str, out: Array, on: On, tune: Tune) -
     if up is None:
         n = shape[-1] // 2
         if shape[-1] % 2:
-            raise ShapeError(f"x has shape {shape}: its last axis does not divide into a gate and what it gates", hint="pass the two halves separately")
+            raise ShapeError(
+                f"x has shape {shape}: its last axis does not divide into a gate and what it gates",
+                hint="pass the two halves separately",
+            )
         gate, up, shape = x[..., :n], x[..., n:], (*shape[:-1], n)
     else:
         _expect(_array(up, "up", least=1), "up", shape, f"x of shape {shape}")
@@ -532,9 +681,16 @@ def embedding(table: Array, ids: Array, *, out: Array = None, on: On = None, tun
 
 
 def mean_pool(x: Array, mask: Array, *, out: Array = None, on: On = None, tune: Tune = None) -> Array:
-    """The mean of x (B, M, N) over its M positions, weighted by mask (B, M): (B, N). 0 where the mask is all 0."""
+    """The mean of x (B, M, N) over its M positions, weighted by mask (B, M): (B, N). 0 where the mask
+    is all 0.
+    """
     array = _array(x, "x", ndim=3)
-    _expect(_array(mask, "mask", (bool_, *INTEGERS, *FLOATS)), "mask", array.shape[:2], f"x of shape {array.shape}")
+    _expect(
+        _array(mask, "mask", (bool_, *INTEGERS, *FLOATS)),
+        "mask",
+        array.shape[:2],
+        f"x of shape {array.shape}",
+    )
     y = _output(out, x, (array.shape[0], array.shape[2]), array.dtype)
     kernels.mean_pool(x, mask, y, on=on, **(tune or {}))
     return y

@@ -1,4 +1,4 @@
-"""The kernel library. `kittens.ops` calls these on arrays; each can be called, shown and compiled by itself too."""
+"""The kernel library: what `kittens.ops` runs. Each can be called, shown and compiled by itself too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from kittens.kernels.sequences import embedding, mean_pool
 from kittens.kernels.softmaxes import cross_entropy_backward, cross_entropy_forward, softmax
 
 __all__ = [
-    "activation", "add", "attention_backward_kv", "attention_backward_q", "attention_delta", "attention_forward",
-    "cross_entropy_backward", "cross_entropy_forward", "dropout_residual_layer_norm", "embedding", "gated",
-    "l2_normalize", "layer_norm", "matmul", "mean_pool", "rms_norm", "rotary", "softmax",
+    "activation", "add", "attention_backward_kv", "attention_backward_q", "attention_delta",
+    "attention_forward", "cross_entropy_backward", "cross_entropy_forward", "dropout_residual_layer_norm",
+    "embedding", "gated", "l2_normalize", "layer_norm", "matmul", "mean_pool", "rms_norm", "rotary",
+    "softmax",
 ]  # fmt: skip

@@ -1,9 +1,9 @@
 """Attention, forward: softmax(scale q k^T) v in one pass over the keys (Dao, 2023, arXiv:2307.08691).
 
-Shapes: q (B, H, Nq, D), k (B, Hk, Nk, D), v (B, Hk, Nk, Dv), o (B, H, Nq, Dv), lse (B, H, Nq) float32.
-Query head h reads key head h // (H / Hk). Query i stands at position i + Nk - Nq, so that the last query stands at
-the last key; it sees the keys from `left` positions before it (None: from the first) to `right` after it (None: to
-the last). Causal is right=0; a causal window of w keys is left=w-1, right=0.
+Shapes: q (B, H, Nq, D), k (B, Hk, Nk, D), v (B, Hk, Nk, Dv), o (B, H, Nq, Dv), lse (B, H, Nq) float32. Query
+head h reads key head h // (H / Hk). Query i stands at position i + Nk - Nq, so that the last query stands at
+the last key; it sees the keys from `left` positions before it (None: from the first) to `right` after it
+(None: to the last). Causal is right=0; a causal window of w keys is left=w-1, right=0.
 """
 
 from __future__ import annotations

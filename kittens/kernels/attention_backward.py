@@ -1,12 +1,12 @@
-"""Attention, backward: gradients by recomputing the probabilities from the log-sum-exp (Dao, 2023, arXiv:2307.08691).
+"""Attention, backward: probabilities are computed again from the log-sum-exp (Dao, 2023, arXiv:2307.08691).
 
 With p = exp(scale q k^T - lse), dp = do v^T and delta = sum(o do) over a row:
 
     dv = p^T do,    ds = p (dp - delta),    dq = scale ds k,    dk = scale ds^T q
 
-Shapes and meaning as in `kittens.kernels.attention`. Each gradient is summed by one program in a fixed order, so
-results are the same from run to run: `attention_backward_kv` runs over key blocks and sums over the queries of all
-heads of the group, `attention_backward_q` runs over query blocks and sums over the keys.
+Shapes and meaning as in `kittens.kernels.attention`. Each gradient is summed by one program in a fixed order,
+so results are the same from run to run: `attention_backward_kv` runs over key blocks and sums over the
+queries of all heads of the group, `attention_backward_q` runs over query blocks and sums over the keys.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def query_blocks(j, nq, nk, left, right, BM, BN):
 
 
 def log2_normaliser(lse, i, BM):
-    """The log-sum-exp of query block i to base 2; inf, which makes every probability 0, where nothing is seen."""
+    """The log-sum-exp of query block i to base 2; inf, for probabilities of 0, where nothing is seen."""
     rows = kt.load(lse, i, BM, pad=kt.inf)
     return kt.where(rows == -kt.inf, kt.inf, rows) * LOG2E
 

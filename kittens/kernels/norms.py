@@ -1,7 +1,8 @@
-"""Normalisation of rows: root mean square, layer norm (with dropout and residual before it), Euclidean length.
+"""Normalisation of rows: root mean square, layer norm (after dropout and residual), Euclidean length.
 
-Every kernel takes stacks (..., M, N) and computes in float32. `resident` says that a tile of BN columns holds a whole
-row, so that inputs are read once; else rows are swept in blocks, once for each statistic and once for the result.
+Every kernel takes stacks (..., M, N) and computes in float32. `resident` says that a tile of BN columns holds
+a whole row, so that inputs are read once; else rows are swept in blocks, once for each statistic and once for
+the result.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def rms_norm(x, y, weight=None, *, eps, resident=False, BM=ROWS, BN=COLUMNS):
 
 @kt.kernel(grid=row_grid)
 def layer_norm(x, y, weight=None, bias=None, *, eps, resident=False, BM=ROWS, BN=COLUMNS):
-    """y = (x - mean(x)) / sqrt(var(x) + eps) weight + bias (Ba, Kiros and Hinton, 2016). weight, bias (N,)."""
+    """y = (x - mean(x)) / sqrt(var(x) + eps) weight + bias (Ba, Kiros, Hinton, 2016). weight, bias (N,)."""
     i, z = kt.program_id()
     x, y, n = part(x, z, x), part(y, z, y), x.shape[-1]
     block = held(lambda j: wide(kt.load(x, (i, j), (BM, BN))), resident)
@@ -73,17 +74,19 @@ def dropout_residual_layer_norm(
 ):
     """total = dropout(x) + residual; y = layer_norm(total) weight + bias, of the total before it is rounded.
 
-    dropout(x) is x / (1 - p) with probability 1 - p, else 0; element number e of the stack, in row-major order, stays
-    where `kt.random_uniform(seed, e)` is at least p. seed is an integer, p a constant from 0 to 1.
+    dropout(x) is x / (1 - p) with probability 1 - p, else 0; element number e of the stack, in row-major
+    order, stays where `kt.random_uniform(seed, e)` is at least p. seed is an integer, p from 0 to 1.
     """
     i, z = kt.program_id()
-    x, residual, y, total, n = part(x, z, x), part(residual, z, x), part(y, z, x), part(total, z, x), x.shape[-1]
+    n = x.shape[-1]
+    x, residual, y, total = (part(t, z, x) for t in (x, residual, y, total))
 
     def summed(j):
         kept = wide(kt.load(x, (i, j), (BM, BN)))
         if p > 0:
             element = (kt.rows(i, BM) + z * x.shape[0]) * n + kt.cols(j, BN)
-            kept = kt.where(kt.random_uniform(seed, element) >= p, kept * (1 / (1 - p) if p < 1 else 0.0), 0.0)
+            factor = 1 / (1 - p) if p < 1 else 0.0
+            kept = kt.where(kt.random_uniform(seed, element) >= p, kept * factor, 0.0)
         return kept + wide(kt.load(residual, (i, j), (BM, BN)))
 
     block = held(summed, resident)

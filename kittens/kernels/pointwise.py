@@ -1,4 +1,4 @@
-"""What happens element by element: activations, gates, sums. Stacks (..., M, N) of any strides, in float32."""
+"""Element by element: activations, gates, sums. Stacks (..., M, N) of any strides, in float32."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def gated(gate, up, y, *, function, BM=ROWS, BN=COLUMNS):
 
 @kt.kernel(grid=block_grid)
 def add(a, b, y, *, BM=ROWS, BN=COLUMNS):
-    """y = a + b. b has the shape of y but for leading axes, which may be fewer or 1; or it is one row, (N,)."""
+    """y = a + b. b has the shape of y, with fewer leading axes or some of 1; or it is one row, (N,)."""
     i, j, z = kt.program_id()
     a, y, row = part(a, z, y), part(y, z, y), b.ndim == 1
     other = kt.load(b, j, BN) if row else kt.load(part(b, z, y), (i, j), (BM, BN))

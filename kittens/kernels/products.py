@@ -15,10 +15,10 @@ def matmul(
 ):  # fmt: skip
     """c = activation(a_scale (a @ b) b_scale + bias).
 
-    a (..., M, K), b (..., K, N), c (..., M, N), of any strides; leading axes of a and b broadcast to those of c.
-    bias (N,). Float operands accumulate in float32, 8-bit integers in int32.
-    Scales are float32: a scalar, or one for each row of a, (..., M, 1), and column of b, (..., 1, N). Or they are
-    float8_e8m0fnu, one for each 32 elements along K: a_scale (..., M, K/32), b_scale (..., K/32, N).
+    a (..., M, K), b (..., K, N), c (..., M, N), of any strides; leading axes of a and b broadcast to those of
+    c. bias (N,). Float operands accumulate in float32, 8-bit integers in int32. Scales are float32: a scalar,
+    or one for each row of a, (..., M, 1), and column of b, (..., 1, N). Or they are float8_e8m0fnu, one for
+    each 32 elements along K: a_scale (..., M, K/32), b_scale (..., K/32, N).
     """
     i, j, z = kt.program_id(order="grouped")
     mx = a_scale is not None and a_scale.dtype == kt.float8_e8m0fnu

@@ -10,8 +10,9 @@ from kittens.kernels.stacks import count, part, power_of_two, wide
 def rotary(x, cos, sin, y, *, interleaved=False, inverse=False, BM=kt.tunable(16, 32, 64, 8)):
     """Rotate pairs of columns of x (..., N, D): (x0, x1) to (x0 cos - x1 sin, x1 cos + x0 sin), in float32.
 
-    cos, sin (..., N, R/2): one angle for each row and pair; leading axes broadcast to those of x. Pair number f is
-    columns f and f + R/2, or 2f and 2f + 1 if interleaved. Columns from R on are copied. inverse turns back.
+    cos, sin (..., N, R/2): one angle for each row and pair; leading axes broadcast to those of x. Pair number
+    f is columns f and f + R/2, or 2f and 2f + 1 if interleaved. Columns from R on are copied. inverse turns
+    back.
     """
     i, z = kt.program_id()
     cos, sin, x, y = part(cos, z, x), part(sin, z, x), part(x, z, x), part(y, z, y)
@@ -29,5 +30,5 @@ def rotary(x, cos, sin, y, *, interleaved=False, inverse=False, BM=kt.tunable(16
     else:
         kt.store(y[:, :h], (i, 0), y0)
         kt.store(y[:, h : 2 * h], (i, 0), y1)
-    if D > 2 * h:
+    if 2 * h < D:
         kt.store(y[:, 2 * h :], (i, 0), kt.load(x[:, 2 * h :], (i, 0), (BM, power_of_two(D - 2 * h))))

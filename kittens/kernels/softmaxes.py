@@ -11,12 +11,12 @@ LOG2E = math.log2(math.e)
 
 
 def finite_or_zero(m):
-    """A running maximum, or 0 where only -inf has been met, so that subtracting it never gives -inf - -inf."""
+    """A running maximum, or 0 where only -inf has been met: what is subtracted from scores is finite."""
     return kt.where(m == -kt.inf, 0.0, m)
 
 
 def online(m, l, s):
-    """Maximum m and sum l of exp(x - m) so far, joined by a block s of scores (Milakov and Gimelshein, 2018)."""
+    """Maximum m and sum l of exp(x - m), joined by a block s (Milakov and Gimelshein, arXiv:1805.02867)."""
     m_new = kt.maximum(m, s.max(axis=1))
     base = finite_or_zero(m_new)
     return m_new, l * kt.exp2((m - base) * LOG2E) + kt.exp2((s - base[:, None]) * LOG2E).sum(axis=1)
@@ -47,7 +47,8 @@ def softmax(x, y, *, resident=False, BM=kt.tunable(4, 1, 2, 8, 16, 32), BN=kt.tu
 def cross_entropy_forward(
     x, label, loss, lse=None, *, ignore_index=-100, BM=kt.tunable(4, 1, 2, 8), BN=kt.tunable(512, 1024, 2048)
 ):
-    """lse = log(sum(exp(x))), loss = lse - x[label] for each row of x (M, N); label (M,), loss and lse (M,) float32.
+    """lse = log(sum(exp(x))), loss = lse - x[label] for each row of x (M, N); label (M,), loss and lse (M,)
+    float32.
 
     The loss is 0 where the label is ignore_index, NaN where it is no column.
     """
@@ -74,5 +75,5 @@ def cross_entropy_backward(
     i, j = kt.program_id()
     column = kt.load(label, i, BM).to(kt.int64)[:, None]
     p = kt.exp(wide(kt.load(x, (i, j), (BM, BN))) - kt.load(lse, i, BM)[:, None])
-    d = (p - kt.where(kt.cols(j, BN) == column, 1.0, kt.zeros((BM, BN), kt.float32))) * kt.load(dloss, i, BM)[:, None]
+    d = kt.where(kt.cols(j, BN) == column, p - 1.0, p) * kt.load(dloss, i, BM)[:, None]
     kt.store(dx, (i, j), kt.where(column == ignore_index, 0.0, d))
