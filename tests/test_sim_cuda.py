@@ -82,7 +82,7 @@ def test_programs_spread_over_workers():
 @pytest.mark.parametrize("order", ORDERS)
 def test_named_barriers_hand_a_buffer_from_a_producer_to_consumers(order):
     body = """(kt_out out) {
-      KT_SHARED_MEMORY(smem);
+      KT_SHARED_MEMORY(smem, 1024);
       for (kt_u32 i = 0; i < 4; i++) {
         if (kt_group() == 0) {
           if (i > 0) kt_barrier_named(2, 96);
@@ -104,7 +104,7 @@ def test_named_barriers_hand_a_buffer_from_a_producer_to_consumers(order):
 @pytest.mark.parametrize("order", ORDERS)
 def test_every_width_of_load_store_and_copy(order):
     body = """(kt_in in, kt_out out) {
-      KT_SHARED_MEMORY(smem);
+      KT_SHARED_MEMORY(smem, 1024);
       kt_u32 t = kt_thread();
       kt_st_global_b8(out + t, kt_ld_global_b8(in + t));
       kt_st_global_b16(out + 64 + t * 2, kt_ld_global_b16(in + 64 + t * 2));
@@ -136,7 +136,7 @@ def test_every_width_of_load_store_and_copy(order):
 
 def test_atomics_add_across_programs():
     body = """(kt_out i, kt_out f) {
-      KT_SHARED_MEMORY(smem);
+      KT_SHARED_MEMORY(smem, 1024);
       if (kt_thread() == 0) kt_st_shared_b32(smem, 0);
       kt_barrier();
       kt_atomic_add_shared_i32(smem, 2);
@@ -206,7 +206,7 @@ def test_matrix_instructions(shape, dtype, k, arch):
 
 def test_stmatrix_is_the_way_back_of_ldmatrix():
     body = """(kt_out out) {
-      KT_SHARED_MEMORY(smem);
+      KT_SHARED_MEMORY(smem, 1024);
       kt_u32 l = kt_lane(), r[4], row = smem + l * 16;
       for (kt_u32 i = 0; i < 4; i++) kt_st_shared_b32(row + i * 4, l * 4 + i);
       kt_sync_lanes();
@@ -302,7 +302,7 @@ def test_a_divergent_barrier(order):
 @pytest.mark.parametrize("order", ORDERS)
 def test_races_within_a_warp(order):
     text = """(kt_out out) {
-      KT_SHARED_MEMORY(smem);
+      KT_SHARED_MEMORY(smem, 1024);
       kt_st_shared_b32(smem + kt_thread() * 4, kt_lane());
       SYNC
       kt_st_global_b32(out + kt_thread() * 4, kt_ld_shared_b32(smem + (kt_thread() ^ 1) * 4));
@@ -317,14 +317,14 @@ def test_races_within_a_warp(order):
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_two_lanes_that_write_one_byte(order):
-    text = "() { KT_SHARED_MEMORY(smem); kt_st_shared_b8(smem + kt_thread() % 63, 1); }"
+    text = "() { KT_SHARED_MEMORY(smem, 1024); kt_st_shared_b8(smem + kt_thread() % 63, 1); }"
     assert "written by thread" in fault("race", run_text, text, order=order).detail
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_write_after_reads_of_several_groups(order):
     text = """() {
-      KT_SHARED_MEMORY(smem);
+      KT_SHARED_MEMORY(smem, 1024);
       if (kt_thread() == 0) kt_st_shared_b32(smem, 1);
       kt_barrier();
       kt_ld_shared_b32(smem);
@@ -336,7 +336,7 @@ def test_a_write_after_reads_of_several_groups(order):
 
 
 def test_unwritten_shared_memory():
-    text = "() { KT_SHARED_MEMORY(smem); kt_ld_shared_b32(smem + kt_thread() * 4); }"
+    text = "() { KT_SHARED_MEMORY(smem, 1024); kt_ld_shared_b32(smem + kt_thread() * 4); }"
     assert "byte 0" in fault("unwritten-shared", run_text, text).detail
 
 
@@ -348,11 +348,11 @@ def test_shared_memory_that_is_too_small():
 def test_misaligned_vectors():
     data = np.zeros(256, np.uint8)
     fault("misaligned", run_text, "(kt_in a) { kt_ld_global_b128(a + 4); }", [data])
-    fault("misaligned", run_text, "() { KT_SHARED_MEMORY(smem); kt_st_shared_b64(smem + 4, {1, 2}); }")
+    fault("misaligned", run_text, "() { KT_SHARED_MEMORY(smem, 1024); kt_st_shared_b64(smem + 4, {1, 2}); }")
     fault(
         "misaligned",
         run_text,
-        "(kt_in a) { KT_SHARED_MEMORY(smem); kt_cp_async_b128(smem, a + 8, 16); }",
+        "(kt_in a) { KT_SHARED_MEMORY(smem, 1024); kt_cp_async_b128(smem, a + 8, 16); }",
         [data],
     )
 
@@ -393,7 +393,7 @@ def test_lines_are_those_of_the_table_of_locations():
 def test_a_fault_can_be_pickled():
     import pickle
 
-    found = fault("unwritten-shared", run_text, "() { KT_SHARED_MEMORY(s); kt_ld_shared_b32(s); }")
+    found = fault("unwritten-shared", run_text, "() { KT_SHARED_MEMORY(s, 1024); kt_ld_shared_b32(s); }")
     copy = pickle.loads(pickle.dumps(found))
     assert (str(copy), copy.kind, copy.lane) == (str(found), found.kind, found.lane)
 

@@ -10,16 +10,20 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from simtools import kernels
+from simtools import kernels, program
 
 from kittens.backends.cuda.sim import VENDOR as CUDA
 from kittens.backends.hip.sim import VENDOR as HIP
+from kittens.backends.metal.sim import VENDOR as METAL
 from kittens.sim.vendor import DEVICE
 
 
-def functions(folder: Path) -> set[str]:
-    """Names of the functions that a vendor's device headers declare."""
-    texts = "".join(file.read_text() for file in folder.glob("*.h"))
+NEUTRAL = (DEVICE / "kt_convert.h", DEVICE / "kt_math.h")  # what the vendors' headers include
+
+
+def functions(*files: Path) -> set[str]:
+    """Names of the functions that device headers declare."""
+    texts = "".join(file.read_text() for file in files)
     return set(re.findall(r"^KT_FN \w+ (kt_\w+)\(", texts, re.MULTILINE))
 
 
@@ -65,7 +69,7 @@ def test_cuda_compiles_for_the_device(file, arch):
 
 def uncalled(folder: Path, text: str) -> set[str]:
     """Functions of the device headers that `text` does not call and should."""
-    names = {name for name in functions(folder) | functions(DEVICE) if "_soft_" not in name} - INNER
+    names = {name for name in functions(*folder.glob("*.h"), *NEUTRAL) if "_soft_" not in name} - INNER
     return {name for name in names if not re.search(rf"\b{name}[(<]", text)}
 
 
@@ -97,6 +101,17 @@ def test_hip_compiles_for_the_device(file, arch, tmp_path):
 
 def test_every_hip_function_is_called_by_the_compile_test():
     assert not uncalled(HIP.include[1], kernels("every.hip")) - {"kt_bound", "kt_bit_cast"}
+
+
+# ---- Apple: by the simulator's shim alone, there being no other compiler of Metal off a Mac
+
+
+def test_metal_compiles():
+    assert len(program(METAL, kernels("every.metal"), "every").parameters) == 4
+
+
+def test_every_metal_function_is_called_by_the_compile_test():
+    assert not uncalled(METAL.include[1], kernels("every.metal"))
 
 
 # Called by other functions of the headers alone.

@@ -193,7 +193,7 @@ def test_swaps_of_lanes():
 @pytest.mark.parametrize(("bits", "function"), [(16, "kt_ds_read_tr16_b64"), (8, "kt_ds_read_tr8_b64")])
 def test_transposing_reads_go_where_the_tables_say(bits, function):
     body = f"""(kt_in in, kt_out out) {{
-      KT_SHARED_MEMORY(smem);
+      KT_SHARED_MEMORY(smem, 1024);
       kt_st_shared_b64(smem + kt_lane() * 8, kt_ld_global_b64(in + kt_lane() * 8));
       kt_sync_lanes();
       kt_st_global_b64(out + kt_lane() * 8, {function}(smem + kt_lane() * 8));
@@ -213,7 +213,7 @@ def test_transposing_reads_go_where_the_tables_say(bits, function):
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
 def test_buffers_read_zero_outside_and_drop_writes(arch):
     body = """(kt_in in, kt_out out, int bytes) {
-      KT_SHARED_MEMORY(smem);
+      KT_SHARED_MEMORY(smem, 1024);
       kt_buffer from = kt_make_buffer(in, kt_u32(bytes)), to = kt_make_buffer((kt_in)out, 200u);
       kt_u32 l = kt_lane();
       kt_buffer_st_b32(to, l * 4u, kt_buffer_ld_b32(from, l * 4u));
@@ -266,7 +266,9 @@ def test_a_matrix_instruction_under_a_partial_mask():
 
 
 def test_a_direct_copy_to_different_bases():
-    text = "(kt_in in) { KT_SHARED_MEMORY(s); kt_load_lds_b32(s + kt_lane() * 4u, in + kt_lane() * 4u); }"
+    text = (
+        "(kt_in in) { KT_SHARED_MEMORY(s, 1024); kt_load_lds_b32(s + kt_lane() * 4u, in + kt_lane() * 4u); }"
+    )
     assert "lane 1" in fault("divergent", run_text, text, [np.zeros(64, np.float32)]).detail
 
 

@@ -12,7 +12,7 @@ extern "C" __global__ void vector_add(kt_in a, kt_in b, kt_out c, int n) {
 
 // out[n][m] = in[m][n] by tiles of 32x32 floats, padded to 33 columns. 256 threads.
 extern "C" __global__ void transpose(kt_in in, kt_out out, int m, int n) {
-  KT_SHARED_MEMORY(smem);
+  KT_SHARED_MEMORY(smem, 32 * 33 * 4);
   kt_u32 x = kt_thread() & 31u, y = kt_thread() >> 5, row0 = kt_program_y() * 32u, column0 = kt_program_x() * 32u;
   for (kt_u32 r = y; r < 32u; r += 8u)
     if (row0 + r < kt_u32(m) && column0 + x < kt_u32(n))
@@ -25,7 +25,7 @@ extern "C" __global__ void transpose(kt_in in, kt_out out, int m, int n) {
 
 // out[row] = sum of in[row][0 .. n), a program a row, 128 threads.
 extern "C" __global__ void row_sum(kt_in in, kt_out out, int n) {
-  KT_SHARED_MEMORY(smem);
+  KT_SHARED_MEMORY(smem, 32 * 33 * 4);
   float sum = 0.0f;
   for (kt_u32 i = kt_thread(); i < kt_u32(n); i += 128u)
     sum += kt_from_bits(kt_ld_global_b32(in + (kt_program_x() * n + i) * 4u));

@@ -2,7 +2,7 @@
 #include "kt_cuda.h"
 
 extern "C" __global__ void every(kt_in in, kt_out out, float x, kt_u32 n) {
-  KT_SHARED_MEMORY(smem);
+  KT_SHARED_MEMORY(smem, 1024);
   KT_LOC(1);
   kt_u32 lane = kt_lane() + kt_group() + kt_thread() + kt_program_x() + kt_program_y() + kt_program_z();
   kt_smem at = smem + lane * 16u;
@@ -13,6 +13,8 @@ extern "C" __global__ void every(kt_in in, kt_out out, float x, kt_u32 n) {
   kt_st_global_b128(out, kt_ld_global_b128(in));
   kt_st_global_once_b128(out, kt_ld_global_once_b128(in));
   kt_prefetch(in);
+  kt_st_global_b64(out, kt_make_u32x2(n, n));
+  kt_st_global_b128(out, kt_make_u32x4(n, n, n, n));
   kt_st_shared_b8(at, kt_ld_shared_b8(at));
   kt_st_shared_b16(at, kt_ld_shared_b16(at));
   kt_st_shared_b32(at, kt_ld_shared_b32(at));

@@ -2,7 +2,7 @@
 #include "kt_hip.h"
 
 extern "C" __global__ void KT_THREADS(256) every(kt_in in, kt_out out, float x, kt_u32 n) {
-  KT_SHARED_MEMORY(smem);
+  KT_SHARED_MEMORY(smem, 1024);
   KT_LOC(1);
   kt_u32 lane = kt_lane() + kt_group() + kt_thread() + kt_program_x() + kt_program_y() + kt_program_z();
   kt_smem at = smem + lane * 16u;
@@ -13,6 +13,8 @@ extern "C" __global__ void KT_THREADS(256) every(kt_in in, kt_out out, float x, 
   kt_st_global_b128(out, kt_ld_global_b128(in));
   kt_st_global_once_b128(out, kt_ld_global_once_b128(in));
   kt_prefetch(in);
+  kt_st_global_b64(out, kt_make_u32x2(n, n));
+  kt_st_global_b128(out, kt_make_u32x4(n, n, n, n));
   kt_buffer buffer = kt_make_buffer(in, n);
   kt_buffer_st_b32(buffer, n, kt_buffer_ld_b32(buffer, n));
   kt_buffer_st_b64(buffer, n, kt_buffer_ld_b64(buffer, n));

@@ -28,7 +28,7 @@ KT_FN void load_stage(kt_smem tile, kt_in a, kt_in b, kt_u32 step, int m, int n,
 }
 
 extern "C" __global__ void __launch_bounds__(128) gemm(kt_in a, kt_in b, kt_out c, int m, int n, int k) {
-  KT_SHARED_MEMORY(smem);
+  KT_SHARED_MEMORY(smem, STAGES * STAGE_BYTES);
   float acc[2][4][4];
 #pragma unroll
   for (int i = 0; i < 2; i++)

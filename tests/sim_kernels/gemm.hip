@@ -26,7 +26,7 @@ KT_FN void load_stage(kt_smem tile, kt_buffer a, kt_buffer b, kt_u32 step, int m
 }
 
 extern "C" __global__ void KT_THREADS(256) gemm(kt_in a, kt_in b, kt_out c, int m, int n, int k) {
-  KT_SHARED_MEMORY(smem);
+  KT_SHARED_MEMORY(smem, 2 * STAGE_BYTES);
   kt_buffer ra = kt_make_buffer(a, kt_u32(m) * k * 2u), rb = kt_make_buffer(b, kt_u32(k) * n * 2u);
   kt_u32 lane = kt_lane(), row0 = (kt_group() >> 1) * 32u, column0 = (kt_group() & 1u) * 32u;
   kt_f32x16 acc = {};

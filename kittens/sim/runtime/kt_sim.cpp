@@ -309,11 +309,37 @@ void run_program(Context& c) {
     }
 }
 
+// ---- the CPU's mode for subnormals: whether arithmetic of float32 takes and gives zero in their place
+
+u64 float_mode() {
+#if defined(__x86_64__)
+  return __builtin_ia32_stmxcsr();
+#else
+  u64 mode;
+  asm volatile("mrs %0, fpcr" : "=r"(mode));
+  return mode;
+#endif
+}
+void set_float_mode(u64 mode) {
+#if defined(__x86_64__)
+  __builtin_ia32_ldmxcsr(u32(mode));
+#else
+  asm volatile("msr fpcr, %0" ::"r"(mode));
+#endif
+}
+#if defined(__x86_64__)
+constexpr u64 kFlush = 0x8040;  // FTZ, DAZ
+#else
+constexpr u64 kFlush = 1u << 24;  // FZ
+#endif
+
 void* run_worker(void* argument) {
   Context& c = *static_cast<Context*>(argument);
   Shared& s = *c.shared_launch;
   Worker* before = worker;
+  u64 mode = float_mode();
   worker = &c;
+  if (s.entry.flush) set_float_mode(mode | kFlush);
   Launch& launch = *s.launch;
   while (!__atomic_load_n(&s.faulted, __ATOMIC_RELAXED)) {
     u64 n = __atomic_fetch_add(&s.next, 1, __ATOMIC_RELAXED);
@@ -326,6 +352,7 @@ void* run_worker(void* argument) {
     run_program(c);
     if (c.faulted) break;
   }
+  set_float_mode(mode);
   worker = before;
   return nullptr;
 }

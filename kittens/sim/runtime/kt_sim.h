@@ -346,6 +346,7 @@ struct Launch {
 
 struct Entry {
   void (*run)(const void* const* values);
+  bool flush;  // subnormal float32 to zero, as Apple's GPUs do
 };
 
 extern "C" void kt_sim_launch(Launch* launch, Entry entry);
@@ -385,7 +386,7 @@ inline void describe(void (*)(A...), int* sizes) {
 // For a kernel whose parameters are all given by the caller. (Metal's has others; its entry is made by the driver.)
 #define KT_SIM_ENTRY(kernel)                                                                       \
   extern "C" __attribute__((visibility("default"))) void kt_sim_entry(kt_sim::Launch* launch) {    \
-    kt_sim::kt_sim_launch(launch, {[](const void* const* values) { kt_sim::call(&kernel, values); }});     \
+    kt_sim::kt_sim_launch(launch, {[](const void* const* values) { kt_sim::call(&kernel, values); }, false});     \
   }                                                                                                \
   extern "C" __attribute__((visibility("default"))) void kt_sim_parameters(int* sizes) {           \
     kt_sim::describe(&kernel, sizes);                                                              \

@@ -1,0 +1,72 @@
+// 8x8x8 matrix products of a simdgroup: d += a b. Every 8x8 matrix, of whatever type, lies alike: lane l holds the two
+// elements of row 4 (l / 16) + (l / 2) % 4, columns 4 ((l / 8) % 2) + 2 (l % 2) and the next. 16-bit pairs are packed.
+#pragma once
+
+#define KT_MMA(A, B)                             \
+  simdgroup_matrix<float, 8, 8> sum;             \
+  sum.thread_elements() = d;                     \
+  left.thread_elements() = A;                    \
+  right.thread_elements() = B;                   \
+  simdgroup_multiply_accumulate(sum, left, right, sum); \
+  d = sum.thread_elements()
+
+KT_FN void kt_mma_8x8x8_f32(thread float2& d, float2 a, float2 b KT_SITE) {
+  KT_HERE;
+  simdgroup_matrix<float, 8, 8> left, right;
+  KT_MMA(a, b);
+}
+KT_FN void kt_mma_8x8x8_f16(thread float2& d, kt_u32 a, kt_u32 b KT_SITE) {
+  KT_HERE;
+  simdgroup_matrix<half, 8, 8> left, right;
+  KT_MMA(as_type<half2>(a), as_type<half2>(b));
+}
+KT_FN void kt_mma_8x8x8_bf16(thread float2& d, kt_u32 a, kt_u32 b KT_SITE) {
+  KT_HERE;
+  simdgroup_matrix<bfloat, 8, 8> left, right;
+  KT_MMA(as_type<bfloat2>(a), as_type<bfloat2>(b));
+}
+#undef KT_MMA
+
+// A lane's two elements of the 8x8 matrix at p, whose rows are `stride` elements apart; with _trans of its transpose.
+KT_FN float2 kt_ld8x8_global_f32(kt_in p, kt_u32 stride KT_SITE) {
+  KT_HERE;
+  simdgroup_matrix<float, 8, 8> m;
+  simdgroup_load(m, (const device float*)p, stride);
+  return m.thread_elements();
+}
+KT_FN kt_u32 kt_ld8x8_global_b16(kt_in p, kt_u32 stride KT_SITE) {
+  KT_HERE;
+  simdgroup_matrix<half, 8, 8> m;
+  simdgroup_load(m, (const device half*)p, stride);
+  return as_type<uint>(m.thread_elements());
+}
+KT_FN float2 kt_ld8x8_shared_f32(kt_smem p, kt_u32 stride KT_SITE) {
+  KT_HERE;
+  simdgroup_matrix<float, 8, 8> m;
+  simdgroup_load(m, (const threadgroup float*)p, stride);
+  return m.thread_elements();
+}
+KT_FN kt_u32 kt_ld8x8_shared_b16(kt_smem p, kt_u32 stride KT_SITE) {
+  KT_HERE;
+  simdgroup_matrix<half, 8, 8> m;
+  simdgroup_load(m, (const threadgroup half*)p, stride);
+  return as_type<uint>(m.thread_elements());
+}
+KT_FN float2 kt_ld8x8_shared_f32_trans(kt_smem p, kt_u32 stride KT_SITE) {
+  KT_HERE;
+  simdgroup_matrix<float, 8, 8> m;
+  simdgroup_load(m, (const threadgroup float*)p, stride, ulong2(0), true);
+  return m.thread_elements();
+}
+KT_FN kt_u32 kt_ld8x8_shared_b16_trans(kt_smem p, kt_u32 stride KT_SITE) {
+  KT_HERE;
+  simdgroup_matrix<half, 8, 8> m;
+  simdgroup_load(m, (const threadgroup half*)p, stride, ulong2(0), true);
+  return as_type<uint>(m.thread_elements());
+}
+KT_FN void kt_st8x8_global_f32(kt_out p, kt_u32 stride, float2 v KT_SITE) {
+  KT_HERE;
+  simdgroup_matrix<float, 8, 8> m;
+  m.thread_elements() = v;
+  simdgroup_store(m, (device float*)p, stride);
+}
