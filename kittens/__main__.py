@@ -2,4 +2,5 @@
 
 from kittens.cli import main
 
-main(prog_name="kittens")
+if __name__ == "__main__":  # worker processes import this module too
+    main(prog_name="kittens")

@@ -14,7 +14,7 @@ import click
 import pytest
 
 import kittens as kt
-from kittens import opset
+from kittens import opset, plugins
 from kittens.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,7 +47,7 @@ def blocks(page: Path) -> list[Block]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_python_snippets_run(page: Path) -> None:
-    """Snippets of one page are one session. They keep their line numbers, so a failure names the page's line."""
+    """Snippets of one page are one session. They keep their line numbers, so a failure names its line."""
     scope: dict[str, Any] = {"__name__": f"docs_{page.stem}"}
     for block in blocks(page):
         if block.language == "python":
@@ -117,6 +117,13 @@ def test_the_language_reference_has_every_method(cls: type) -> None:
     assert missing == []
 
 
+def test_the_guide_to_backends_has_every_hook() -> None:
+    text = (ROOT / "docs/writing-a-backend.md").read_text("utf-8")
+    hooks = {n: v for n, v in vars(plugins.Hooks).items() if n.startswith("kittens_")}
+    wanted = [f"`{n}({', '.join(list(inspect.signature(v).parameters)[1:])})`" for n, v in hooks.items()]
+    assert [w for w in wanted if w not in text] == []
+
+
 CLASSES = {"exact": True, "ulp": False, "any order": False}
 
 
@@ -142,9 +149,14 @@ def test_semantics_gives_each_operation_the_class_that_its_definition_has(name: 
     assert CLASSES[stated] == opset.OPS[name].exact
 
 
+def prose(page: Path) -> str:
+    """A page without its blocks and code."""
+    return re.sub(r"```.*?```|`[^`]*`", "", page.read_text("utf-8"), flags=re.DOTALL)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text("utf-8")):
+    for target in re.findall(r"\]\(([^)#\s]+)\)", prose(page)):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), target
 

@@ -9,7 +9,7 @@ import click
 from rich.progress import Progress
 
 from kittens import plugins
-from kittens.cli.output import console, stderr, table, write_json
+from kittens.cli.output import console, dump, stderr, table, write_text
 from kittens.errors import ArgumentError
 from kittens.targets import parse
 
@@ -56,7 +56,7 @@ def bench(on: str, pattern: str | None, seconds: float, only_list: bool, json_fi
             progress.advance(task)
     if json_file is not None:
         where = {"target": target, "platform": platform.platform(), "python": platform.python_version()}
-        write_json(json_file, {**where, "results": [r.to_json() for r in results]})
+        write_text(json_file, dump({**where, "results": [r.to_json() for r in results]}))
     if json_file != "-":
         console().print(_table(results))
     if not all(r.within for r in results):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kittens import plugins
-from kittens.cli.output import console, stderr, table, write_json
+from kittens.cli.output import console, stderr, table, write_text
 from kittens.errors import UnavailableError
 from kittens.targets import parse
 
@@ -58,7 +59,7 @@ def conform(
 
         report = conformance.run(targets, pattern=pattern, stop_first=stop_first, jobs=jobs, progress=advance)
     if json_file is not None:
-        write_json(json_file, report.to_json())
+        write_text(json_file, report.to_json(indent=2))
     if json_file != "-":
         _print(report)
     if not report.ok:
@@ -79,37 +80,40 @@ def _check_runs(name: str) -> None:
 def _print(report: Any) -> None:
     """The failures, the table of groups, and one line that sums up."""
     out = console()
-    failures = [row for row in report.rows if row.status != "passed"]
+    failures = report.failures
     for row in failures[:_MOST_FAILURES]:
-        out.print(f"FAILED {row.target} {row.name}\n  {row.message}", markup=False, highlight=False)
+        out.print(f"FAILED {row.case} on {row.target}\n{textwrap.indent(row.message, '  ')}", markup=False)
     if len(failures) > _MOST_FAILURES:
-        out.print(f"... and {len(failures) - _MOST_FAILURES} more failures", markup=False)
-    rows = table(
-        "target",
-        "group",
-        "cases",
-        "passed",
-        "largest ratio",
-        "at",
-        right=("cases", "passed", "largest ratio"),
-    )
+        out.print(f"... and {len(failures) - _MOST_FAILURES} more failures; --json has all", markup=False)
+    counts = ("cases", "passed", "refused", "largest ratio")
+    rows = table("target", "group", *counts, "at", right=counts)
     for (target, group), members in _groups(report.rows).items():
+        passed = [r for r in members if r.verdict == "passed"]
         worst = max(members, key=lambda r: r.ratio)
-        passed = sum(r.status == "passed" for r in members)
+        refused = sum(r.verdict == "refused" for r in members)
+        at = worst.case if worst.ratio else ""
         rows.add_row(
-            target,
-            group,
-            str(len(members)),
-            str(passed),
-            f"{worst.ratio:.3g}",
-            worst.name if worst.ratio else "exact",
+            target, group, str(len(members)), str(len(passed)), str(refused or ""), f"{worst.ratio:.3g}", at
         )
     out.print(rows)
-    out.print("\n" + report.summary, markup=False)
+    out.print()
+    for target in report.targets():
+        s = report.summary(target)
+        said = f"{s.cases} cases, {s.passed} passed, {s.failed} failed, {s.refused} refused"
+        ratio = f"largest error / bound {s.largest_ratio:.3g}" + (
+            f" at {s.largest_case}" if s.largest_ratio else ""
+        )
+        how = (
+            " and ".join(sorted({r.how for r in report.rows if r.target == target and r.how}))
+            or "nothing ran"
+        )
+        out.print(f"{target} ({how}): {said}; {ratio}", markup=False)
+    out.print(f"{report.seconds:.1f} s" if report.rows else "no case was selected", markup=False)
 
 
 def _groups(rows: list[Any]) -> dict[tuple[str, str], list[Any]]:
+    """Rows by target and by the first part of the case's name."""
     found: dict[tuple[str, str], list[Any]] = {}
     for row in rows:
-        found.setdefault((row.target, row.group), []).append(row)
+        found.setdefault((row.target, row.case.partition("/")[0]), []).append(row)
     return found

@@ -34,12 +34,12 @@ def dump(value: Any) -> str:
     return json.dumps(value, indent=2)
 
 
-def write_json(path: str, value: Any) -> None:
-    """JSON into a file, or to standard output for "-"."""
+def write_text(path: str, text: str) -> None:
+    """Text into a file, or to standard output for "-"."""
     if path == "-":
-        click.echo(dump(value))
+        click.echo(text)
         return
     try:
-        Path(path).write_text(dump(value) + "\n", "utf-8")
+        Path(path).write_text(text + "\n", "utf-8")
     except OSError as error:
         raise click.FileError(path, error.strerror or str(error)) from None
