@@ -11,7 +11,8 @@ import pkgutil
 from dataclasses import dataclass, field
 from typing import Any
 
-from kittens.arguments import spec
+from kittens.arguments import TensorArg, spec
+from kittens.dtypes import bfloat16, float32, int64
 from kittens.errors import ArgumentError
 from kittens.kernel import Kernel
 
@@ -29,7 +30,45 @@ class Example:
         return EXAMPLES.get(kernel.name, Example())
 
 
-EXAMPLES: dict[str, Example] = {}
+def _x(*shape: int) -> TensorArg:
+    return spec(bfloat16, shape)
+
+
+def _f(*shape: int) -> TensorArg:
+    return spec(float32, shape)
+
+
+def _labels(*shape: int) -> TensorArg:
+    return spec(int64, shape)
+
+
+_ROWS = _x(4096, 4096)  # a batch of tokens
+_HEADS = _x(2, 16, 2048, 128)  # queries, keys or values
+_STATS = _f(2, 16, 2048)  # a number for each query
+_SCALE = {"scale": 128**-0.5, "right": 0}  # causal
+
+EXAMPLES: dict[str, Example] = {
+    "activation": Example((_ROWS, _ROWS), {"function": "gelu"}),
+    "add": Example((_ROWS, _ROWS, _ROWS)),
+    "attention_backward_kv": Example(
+        (_HEADS, _HEADS, _HEADS, _HEADS, _STATS, _STATS, _HEADS, _HEADS), _SCALE
+    ),
+    "attention_backward_q": Example((_HEADS, _HEADS, _HEADS, _HEADS, _STATS, _STATS, _HEADS), _SCALE),
+    "attention_delta": Example((_HEADS, _HEADS, _STATS)),
+    "attention_forward": Example((_HEADS, _HEADS, _HEADS, _HEADS, _STATS), _SCALE),
+    "cross_entropy_backward": Example((_x(4096, 32000), _labels(4096), _f(4096), _f(4096), _x(4096, 32000))),
+    "cross_entropy_forward": Example((_x(4096, 32000), _labels(4096), _f(4096), _f(4096))),
+    "dropout_residual_layer_norm": Example((_ROWS, _ROWS, _ROWS, _ROWS, 1), {"p": 0.1, "eps": 1e-5}),
+    "embedding": Example((_x(32000, 4096), _labels(4096), _ROWS)),
+    "gated": Example((_ROWS, _ROWS, _ROWS), {"function": "silu"}),
+    "l2_normalize": Example((_ROWS, _ROWS), {"eps": 1e-12}),
+    "layer_norm": Example((_ROWS, _ROWS, _x(4096), _x(4096)), {"eps": 1e-5}),
+    "matmul": Example((_ROWS, _ROWS, _ROWS)),
+    "mean_pool": Example((_x(8, 512, 384), _f(8, 512), _x(8, 384))),
+    "rms_norm": Example((_ROWS, _ROWS, _x(4096)), {"eps": 1e-6}),
+    "rotary": Example((_HEADS, _f(2048, 64), _f(2048, 64), _HEADS)),
+    "softmax": Example((_ROWS, _ROWS)),
+}
 
 
 @functools.cache
@@ -56,6 +95,3 @@ def library(name: str) -> Kernel:
             hint=f"it has {', '.join(library_names())}; others are named module:name or file.py:name",
         )
     return kernels()[name]
-
-
-_ = spec

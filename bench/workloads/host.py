@@ -61,4 +61,4 @@ def _trace_matmul(target):
 
 @bench("host.trace.attention", "trace attention forward", limit=0.02)
 def _trace_attention(target):
-    return _trace("attention")
+    return _trace("attention_forward")
