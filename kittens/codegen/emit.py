@@ -1,0 +1,1459 @@
+"""The text of a plan: C-like source over the functions of the device headers, written for people to read.
+
+A tile that is held in registers is an array, one element a register; KT_EACH(r, n) is an unrolled loop over them. Index
+arithmetic and constants are written where they are used.
+"""
+
+from __future__ import annotations
+
+import functools
+import keyword
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kittens import layouts as lay
+from kittens.codegen import cexpr
+from kittens.codegen.machine import Machine
+from kittens.codegen.placement import Matrix, axis_name, dtype_of, is_tile, related, shape, squeezed
+from kittens.codegen.plan import PURE_SCALARS, Plan, Staged, divisor, source_of
+from kittens.codegen.views import Resolved, extent_text, resolve, stride_text
+from kittens.dtypes import BY_NAME
+from kittens.errors import InternalError, UnavailableError
+from kittens.ir import Op, Region, TensorType, Value, base
+from kittens.layouts import Tiled
+
+Reader = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of the emitted kernel: kind is "pointer", "extent", "stride", "scalar" or "grid"."""
+
+    kind: str
+    name: str  # of the kernel's parameter, or "" for the grid
+    axis: int
+    ctype: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """An emitted kernel: its text, its parameters in order, threads and shared bytes, and the Python lines it came from."""
+
+    text: str
+    entry: str
+    parameters: tuple[Parameter, ...]
+    threads: int
+    shared_bytes: int
+    locations: dict[int, tuple[str, int]]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def emit(plan: Plan) -> Source:
+    """Write the source of a plan."""
+    return _Emitter(plan).source()
+
+
+def parameters(plan: Plan) -> tuple[Parameter, ...]:
+    """The parameters that a plan's kernel takes, in order."""
+    out: list[Parameter] = []
+    stored = plan.function.stored()
+    for value in plan.function.params:
+        t = value.type
+        if not isinstance(t, TensorType):
+            out.append(Parameter("scalar", value.name, 0, cexpr.ctype(t.dtype.name), value.name))
+            continue
+        out.append(Parameter("pointer", value.name, 0, "kt_out" if value.name in stored else "kt_in", value.name))
+        out += [Parameter("extent", value.name, i, "kt_i64", extent_text(value, i)) for i in range(t.rank) if t.dims[i].value is None]
+        out += [Parameter("stride", value.name, i, "kt_i64", stride_text(value, i)) for i in range(t.rank) if t.strides[i].value is None]
+    out += [Parameter("grid", "", i, "kt_i32", f"grid_{i}") for i in range(plan.function.grid_rank)]
+    return tuple(out)
+
+
+@functools.lru_cache(4096)
+def fit(values: tuple[int, ...], name: str) -> str | None:
+    """An expression in `name` (0 .. len - 1) for a sequence that is linear in the digits of some mixed-radix number."""
+    n = len(values)
+    start = values[0]
+    terms, below = [], 1
+    while below < n:
+        step = values[below] - start
+        size = 1
+        while below * (size + 1) <= n and values[below * size] - start == step * size:
+            size += 1
+        while size > 1 and n % (below * size):
+            size -= 1
+        if size == 1:
+            return None
+        terms.append((below, size, step))
+        below *= size
+    for i, v in enumerate(values):
+        if v != start + sum(i // b % s * t for b, s, t in terms):
+            return None
+    texts = []
+    for b, s, t in terms:
+        if t:
+            text = name if b == 1 else f"{name} / {b}"
+            text = text if b * s == n else f"{text} % {s}"
+            texts.append(text if t == 1 else f"{text} * {t}")
+    if start:
+        texts.append(str(start))
+    return " + ".join(texts) or "0"
+
+
+def _pure(x: str) -> bool:
+    return re.fullmatch(r"[\w.]+", x) is not None
+
+
+def _paren(x: str) -> str:
+    return x if _pure(x) else f"({x})"
+
+
+class _Emitter:
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self.machine: Machine = plan.machine
+        self.groups = plan.placement.groups
+        self.lines: list[str] = []
+        self.prelude: list[str] = []
+        self.indent = "  "
+        self.taken: set[str] = {"smem", "lane", "group", "thread", "r", "i", "m", "n", "k", "e"} if False else {"smem", "lane", "group", "thread", "r"}
+        self.parameters = parameters(plan)
+        self.taken |= {p.text for p in self.parameters}
+        self.names: dict[Value, str] = {}
+        self.held: dict[Value, tuple[str, Tiled]] = {}
+        self.coordinates: dict[Tiled, dict[str, str]] = {}
+        self.preloaded: dict[tuple[Op, str], str] = {}
+        self.slots: dict[Value, str] = {}
+        self.scratch_busy = False
+        self.scratch_bytes = 0
+        self.locations: dict[int, tuple[str, int]] = {}
+        self.place = 0
+        self.uses: dict[Value, list[Op]] = {}
+        for op in plan.function.body.walk():
+            for v in op.operands:
+                self.uses.setdefault(v, []).append(op)
+        self.stored = plan.function.stored()
+        self.owner: dict[Op, Op] = {}
+
+    # The frame.
+
+    def source(self) -> Source:
+        function, machine = self.plan.function, self.machine
+        self.region(function.body)
+        self.plan.scratch_bytes = self.scratch_bytes
+        shared = self.plan.buffer_bytes + self.scratch_bytes
+        if shared > machine.shared_bytes:
+            raise UnavailableError(f"{function.name} needs {shared} bytes of shared memory, {machine.target} has {machine.shared_bytes}",
+                                   hint="use smaller tiles (the kernel's tunables)", location=function.location)  # fmt: skip
+        entry = f"kt_{function.name}"
+        head = [f"// {function.name} for {machine.target}, written by kittens."]
+        if function.constants:
+            head.append("// " + ", ".join(f"{k}={v!r}" for k, v in function.constants.items()))
+        head += [f'#include "{machine.dialect.include}"', ""]
+        head.append(machine.dialect.entry(entry, [(p.ctype, p.text) for p in self.parameters], self.plan.threads, shared))
+        body = "\n".join(self.lines)
+        if shared:
+            head.append("  KT_SHARED_MEMORY(smem);")
+        for name, text in (("thread", "int(kt_thread())"), ("lane", "int(kt_lane())"), ("group", "int(kt_group())")):
+            if re.search(rf"\b{name}\b", body) or any(re.search(rf"\b{name}\b", p) for p in self.prelude):
+                head.append(f"  const int {name} = {text};")
+        head += self.prelude
+        text = "\n".join([*head, body, "}", ""])
+        return Source(text, entry, self.parameters, self.plan.threads, shared, self.locations)
+
+    def line(self, text: str) -> None:
+        self.lines.append(self.indent + text)
+
+    def open(self, text: str) -> None:
+        self.line(text + " {")
+        self.indent += "  "
+
+    def close(self) -> None:
+        self.indent = self.indent[:-2]
+        self.line("}")
+
+    def fresh(self, stem: str) -> str:
+        stem = re.sub(r"\W", "_", stem) or "t"
+        if not re.match(r"[A-Za-z]", stem) or stem.startswith("kt_") or keyword.iskeyword(stem) or stem in _RESERVED:
+            stem = f"v_{stem}"
+        name, n = stem, 1
+        while name in self.taken:
+            n += 1
+            name = f"{stem}_{n}"
+        self.taken.add(name)
+        return name
+
+    def locate(self, op: Op) -> None:
+        """Say which Python line the next lines come from, where it changes."""
+        at = op.location
+        if at is None or self.locations.get(self.place) == (at.file, at.line):
+            return
+        self.place = max(self.locations, default=0) + 1
+        known = {v: k for k, v in self.locations.items()}
+        self.place = known.get((at.file, at.line), self.place)
+        self.locations[self.place] = (at.file, at.line)
+        text = at.source().strip()
+        self.line(f"KT_LOC({self.place});  // {text or '...'}  ({os.path.basename(at.file)}:{at.line})")
+
+    # Names, scalars, coordinates.
+
+    def scalar(self, value: Value) -> str:
+        """The text of a value of one element."""
+        if value in self.names:
+            return self.names[value]
+        op = value.producer
+        if op is None:
+            return value.name
+        if op.name == "const":
+            return cexpr.literal(op.attrs["value"], op.attrs["dtype"])
+        if op.name == "dim":
+            return extent_text(op.operands[0], op.attrs["axis"])
+        if op.name in ("broadcast", "reshape", "transpose"):
+            return self.scalar(op.operands[0])
+        if value in self.held:
+            return f"{self.held[value][0]}[0]"
+        raise InternalError(f"{op.name} has no scalar text")
+
+    def coords(self, layout: Tiled) -> dict[str, str]:
+        """For each axis of a layout, the name of the coordinate of its first register, made once."""
+        if layout not in self.coordinates:
+            names = {}
+            for axis in layout.axes:
+                text = lay.base_expression(layout, axis)
+                if text == "0":
+                    names[axis] = "0"
+                else:
+                    names[axis] = self.fresh(axis)
+                    self.prelude.append(f"  const int {names[axis]} = {text};")
+            self.coordinates[layout] = names
+        return self.coordinates[layout]
+
+    def coordinate(self, layout: Tiled, axis: str, r: str) -> str:
+        """The coordinate of register `r` (an expression, or a number)."""
+        offsets = lay.register_offsets(layout, axis)
+        first = self.coords(layout)[axis]
+        if offsets is None:
+            raise InternalError(f"registers of {layout} do not add to a coordinate")
+        offset = self.table(offsets, r)
+        if offset == "0":
+            return first
+        return offset if first == "0" else f"{first} + {offset}"
+
+    def table(self, values: Sequence[int], r: str) -> str:
+        """values[r] as an expression; a table in the text if no simpler one is found."""
+        values = tuple(values)
+        if r.isdigit():
+            return str(values[int(r)])
+        found = fit(values, _paren(r))
+        if found is not None:
+            return found
+        key = ("table", values)
+        if key not in self.coordinates:
+            name = self.fresh("table")
+            self.prelude.append(f"  const int {name}[] = {{{', '.join(map(str, values))}}};")
+            self.coordinates[key] = {"": name}  # type: ignore[index]
+        return f"{self.coordinates[key]['']}[{r}]"  # type: ignore[index]
+
+    def indices(self, layout: Tiled, extents: Sequence[int], r: str) -> list[str]:
+        """The index along each axis of a shape (which may have axes of extent 1) of register r."""
+        small = squeezed(extents)
+        if not small:
+            return ["0"] * len(extents)
+        if len(layout.axes) == 1:
+            texts = [self.coordinate(layout, "col", r)]
+            if len(small) == 2:  # a matrix held as a run of its elements
+                texts = [f"({texts[0]}) / {small[1]}", f"({texts[0]}) % {small[1]}"]
+        else:
+            row, col = self.coordinate(layout, "row", r), self.coordinate(layout, "col", r)
+            texts = [row, col] if len(small) == 2 else [f"({row}) / {small[1]}", f"({row}) % {small[1]}", col]
+        found = iter(texts)
+        return ["0" if n == 1 else next(found) for n in extents]
+
+    def linear(self, layout: Tiled, r: str) -> str:
+        """The row-major number of the element in register r."""
+        if len(layout.axes) == 1:
+            return self.coordinate(layout, "col", r)
+        return f"({self.coordinate(layout, 'row', r)}) * {layout.shape[1]} + {_paren(self.coordinate(layout, 'col', r))}"
+
+    def layout_of(self, value: Value) -> Tiled:
+        """The layout that a value's class was given."""
+        if value in self.plan.placement.layouts:
+            return self.plan.placement.layouts[value]
+        small = squeezed(shape(value))
+        if len(small) == 3:
+            small = (small[0] * small[1], small[2])
+        return lay.blocked(small, vector=4, lanes=self.machine.lanes, groups=self.groups)
+
+    # Reading operands.
+
+    def reader(self, value: Value, layout: Tiled) -> Reader:
+        """How to read a value's element in register r of a layout; moves the tile first if it lies elsewhere."""
+        if not is_tile(value):
+            text = self.scalar(value)
+            return lambda r: text
+        if value in self.plan.placement.implicit:
+            return lambda r: self.implicit(value, self.indices(layout, shape(value), r))
+        if value in self.held:
+            name, have = self.held[value]
+            if have == layout or (have.shape == layout.shape and lay.same(have, layout)):
+                return lambda r: f"{name}[{r}]"
+            return self.moved(value, layout)
+        op = value.producer
+        assert op is not None, value
+        (operand,) = op.operands
+        if op.name == "reshape" and squeezed(shape(operand)) == squeezed(shape(value)):
+            return self.reader(operand, layout)
+        if op.name == "transpose" and len(layout.axes) == 2 and len(squeezed(shape(operand))) == 2 and op.attrs["perm"] == (1, 0):
+            return self.reader(operand, lay.transpose(layout))
+        if op.name == "broadcast":
+            if not is_tile(operand) or squeezed(shape(operand)) == squeezed(shape(value)):
+                return self.reader(operand, layout)
+            relation = related(op)
+            if relation is not None and len(layout.axes) == 2:
+                try:
+                    reduced = lay.reduction(layout, relation[2])
+                    inner = self.reader(operand, lay.with_axes(reduced.result, "col"))
+                    return lambda r: inner(self.table(reduced.into, r))
+                except ValueError:
+                    pass
+        return self.gathered(op, layout)
+
+    def implicit(self, value: Value, index: list[str]) -> str:
+        """An implicit value at an index."""
+        if not is_tile(value):
+            return self.scalar(value)
+        op = value.producer
+        assert op is not None
+        if op.name == "const":
+            return cexpr.literal(op.attrs["value"], op.attrs["dtype"])
+        if op.name == "arange":
+            return f"{cexpr.ctype(op.attrs['dtype'])}({index[0]})"
+        if op.name in ("broadcast", "reshape", "transpose"):
+            return self.implicit(op.operands[0], _source_index(op, index)) if is_tile(op.operands[0]) else self.scalar(op.operands[0])
+        texts = [self.implicit(x, index) for x in op.operands]
+        return cexpr.expression(op.name, op.attrs, [dtype_of(x) for x in op.operands], dtype_of(value), texts)
+
+    def moved(self, value: Value, layout: Tiled) -> Reader:
+        """A held tile in another layout: registers renamed, or a trip through shared memory."""
+        name, have = self.held[value]
+        if have.shape == layout.shape:
+            way = lay.conversion(have, layout)
+            if way.kind in ("free", "registers"):
+                return lambda r: f"{name}[{self.table(way.registers, r)}]"
+        return self.through_scratch(value, layout, lambda r: self.linear(layout, r))
+
+    def gathered(self, op: Op, layout: Tiled) -> Reader:
+        """A reshape, transpose or broadcast that moves elements between lanes."""
+        (operand,) = op.operands
+        result = op.result
+
+        def number(r: str) -> str:
+            return _number(_source_index(op, self.indices(layout, shape(result), r)), shape(operand))
+
+        return self.through_scratch(operand, layout, number)
+
+    # Shared memory as a place to exchange elements.
+
+    def before_scratch(self, size: int) -> str:
+        """Make ready to write `size` bytes of scratch memory; returns its address."""
+        self.scratch_bytes = max(self.scratch_bytes, -(-size // 16) * 16)
+        if self.scratch_busy:
+            self.line("kt_barrier();")
+        self.scratch_busy = True
+        return f"smem + {self.plan.buffer_bytes}" if self.plan.buffer_bytes else "smem"
+
+    def put_all(self, value: Value, address: Callable[[str], str], layout: Tiled | None = None) -> None:
+        """Write every element of a tile once, at the address that register r's element has."""
+        layout = layout or (self.held[value][1] if value in self.held else self.layout_of(value))
+        read = self.reader(value, layout)
+        keep, condition = self.owners(layout)
+        if condition:
+            self.open(f"if ({condition})")
+        for text, r in self.each(keep, layout.registers):
+            self.line(f"{text}kt_put({address(r)}, {cexpr.ctype(dtype_of(value))}({read(r)}));")
+        if condition:
+            self.close()
+
+    def each(self, keep: Sequence[int], registers: int) -> list[tuple[str, str]]:
+        """(loop header, register) pairs that run over the registers in `keep`."""
+        if len(keep) == 1:
+            return [("", str(keep[0]))]
+        found = fit(tuple(keep), "r")
+        if found is not None:
+            return [(f"KT_EACH(r, {len(keep)}) ", found)]
+        return [("", str(k)) for k in keep]
+
+    def owners(self, layout: Tiled) -> tuple[list[int], str]:
+        """The registers, and a condition on lane and group, that hold each element exactly once."""
+        return _owners(layout)
+
+    def through_scratch(self, value: Value, layout: Tiled, number: Callable[[str], str]) -> Reader:
+        """Write a tile to shared memory and read, for register r of a layout, the element with a row-major number."""
+        dtype = dtype_of(value)
+        size = BY_NAME[dtype].bytes
+        extents = shape(value)
+        have = self.held[value][1] if value in self.held else self.layout_of(value)
+        total = 1
+        for n in extents:
+            total *= n
+        # Reading the source may itself use scratch memory: do that first.
+        if value not in self.held and value not in self.plan.placement.implicit:
+            self.hold(value, have)
+        at = self.before_scratch(total * size)
+        self.put_all(value, lambda r: f"{at} + ({self.linear(have, r)}) * {size}", have)
+        self.line("kt_barrier();")
+        name = self.fresh((value.name or "t") + "_moved")
+        c = cexpr.ctype(dtype)
+        self.line(f"{c} {name}[{layout.registers}];")
+        self.line(f"KT_EACH(r, {layout.registers}) {name}[r] = kt_get<{c}>({at} + ({number('r')}) * {size});")
+        return lambda r: f"{name}[{r}]"
+
+    def hold(self, value: Value, layout: Tiled) -> str:
+        """Put a lazily read value into registers."""
+        read = self.reader(value, layout)
+        name = self.fresh(value.name or "t")
+        self.line(f"{cexpr.ctype(dtype_of(value))} {name}[{layout.registers}];")
+        self.line(f"KT_EACH(r, {layout.registers}) {name}[r] = {read('r')};")
+        self.held[value] = (name, layout)
+        return name
+
+    # Operations.
+
+    def region(self, region: Region) -> None:
+        for op in region.ops:
+            if op.name == "yield":
+                continue
+            if len(op.results) == 1 and op.result in self.plan.placement.implicit:
+                continue
+            handler = getattr(self, f"op_{op.name}", None)
+            if handler is not None:
+                handler(op)
+            elif op.name in ("const", "dim", "index", "slice", "permute", "broadcast", "transpose"):
+                continue
+            else:
+                self.elementwise(op)
+
+    def op_reshape(self, op: Op) -> None:
+        pass
+
+    def elementwise(self, op: Op) -> None:
+        types = [dtype_of(x) for x in op.operands]
+        result = op.result
+        to = dtype_of(result)
+        self.locate(op)
+        if not is_tile(result):
+            texts = [self.scalar(x) for x in op.operands]
+            self.names[result] = self.fresh(result.name or "t")
+            self.line(f"const {cexpr.ctype(to)} {self.names[result]} = {cexpr.expression(op.name, op.attrs, types, to, texts)};")
+            return
+        layout = self.layout_of(result)
+        readers = [self.reader(x, layout) for x in op.operands]
+        name = self.fresh(result.name or "t")
+        self.line(f"{cexpr.ctype(to)} {name}[{layout.registers}];")
+        text = cexpr.expression(op.name, op.attrs, types, to, [f("r") for f in readers])
+        self.line(f"KT_EACH(r, {layout.registers}) {name}[r] = {text};")
+        self.held[result] = (name, layout)
+
+    def op_arange(self, op: Op) -> None:  # of one element
+        self.names[op.result] = "0"
+
+    def op_program_id(self, op: Op) -> None:
+        self.locate(op)
+        rank = op.attrs["rank"]
+        names = [self.fresh(v.name or f"program_{i}") for i, v in enumerate(op.results)]
+        self.names.update(zip(op.results, names))
+        if rank == 1:
+            self.line(f"const kt_i64 {names[0]} = kt_program_x();")
+            return
+        self.line("kt_u32 program = kt_program_x();" if "program" not in self.taken else "program = kt_program_x();")
+        self.taken.add("program")
+        if op.attrs["order"] == "grouped":
+            # Eight rows of programs at a time, column by column, so that neighbours in time share operands.
+            width = self.fresh("width")
+            self.line(f"const kt_u32 {width} = 8u * kt_u32(grid_1), first = program % kt_u32(grid_0 * grid_1) / {width} * 8u;")
+            self.line("const kt_u32 tall = kt_u32(grid_0) - first < 8u ? kt_u32(grid_0) - first : 8u;")
+            self.line(f"const kt_i64 {names[0]} = first + program % kt_u32(grid_0 * grid_1) % {width} % tall;")
+            self.line(f"const kt_i64 {names[1]} = program % kt_u32(grid_0 * grid_1) % {width} / tall;")
+            if rank == 3:
+                self.line(f"const kt_i64 {names[2]} = program / kt_u32(grid_0 * grid_1);")
+            return
+        for i, name in enumerate(names):
+            self.line(f"const kt_i64 {name} = program" + (f" % kt_u32(grid_{i});" if i < rank - 1 else ";"))
+            if i < rank - 1:
+                self.line(f"program /= kt_u32(grid_{i});")
+
+    def op_num_programs(self, op: Op) -> None:
+        for i, v in enumerate(op.results):
+            self.names[v] = f"kt_i64(grid_{i})"
+
+    def op_cast(self, op: Op) -> None:
+        self.elementwise(op)
+
+    # Loops and branches.
+
+    def carried(self, op: Op) -> list[tuple[Value, Value, str]]:
+        """Declare the carried values of a loop or branch, with their first values: (argument, yielded, name)."""
+        (region,) = op.regions
+        n = len(op.results)
+        arguments, inits = region.args[len(region.args) - n :], op.operands[len(op.operands) - n :]
+        out = []
+        for argument, init, result, after in zip(arguments, inits, op.results, region.ops[-1].operands):
+            c = cexpr.ctype(dtype_of(result))
+            name = self.fresh(argument.name or result.name or "carried")
+            if is_tile(result):
+                layout = self.layout_of(result)
+                read = self.reader(init, layout)
+                self.line(f"{c} {name}[{layout.registers}];")
+                self.line(f"KT_EACH(r, {layout.registers}) {name}[r] = {read('r')};")
+                self.held[argument] = self.held[result] = (name, layout)
+            else:
+                self.line(f"{c} {name} = {self.scalar(init)};")
+                self.names[argument] = self.names[result] = name
+            out.append((argument, after, name))
+        return out
+
+    def carry(self, carried: list[tuple[Value, Value, str]]) -> None:
+        """Give the carried values what a pass yields, as if all at once."""
+        own = {argument: name for argument, _, name in carried}
+        staged = []
+        for argument, after, name in carried:
+            if after is argument:
+                continue
+            if is_tile(argument):
+                layout = self.held[argument][1]
+                read = self.reader(after, layout)
+                if after in own or after not in self.held:
+                    copy = self.fresh(f"{name}_next")
+                    self.line(f"{cexpr.ctype(dtype_of(argument))} {copy}[{layout.registers}];")
+                    self.line(f"KT_EACH(r, {layout.registers}) {copy}[r] = {read('r')};")
+                    staged.append(f"KT_EACH(r, {layout.registers}) {name}[r] = {copy}[r];")
+                else:
+                    staged.append(f"KT_EACH(r, {layout.registers}) {name}[r] = {read('r')};")
+            else:
+                text = self.scalar(after)
+                if after in own:
+                    copy = self.fresh(f"{name}_next")
+                    self.line(f"const {cexpr.ctype(dtype_of(argument))} {copy} = {text};")
+                    text = copy
+                staged.append(f"{name} = {text};")
+        for text in staged:
+            self.line(text)
+
+    def op_when(self, op: Op) -> None:
+        self.locate(op)
+        carried = self.carried(op)
+        self.open(f"if ({self.scalar(op.operands[0])})")
+        self.region(op.regions[0])
+        self.carry(carried)
+        self.close()
+        self.scratch_busy = True
+
+    def op_loop(self, op: Op) -> None:
+        self.locate(op)
+        (region,) = op.regions
+        carried = self.carried(op)
+        lo, hi, step = map(self.scalar, op.operands[:3])
+        index = region.args[0]
+        name = self.names[index] = self.fresh(index.name or "pass")
+        rings = [s for s in self.plan.staged.values() if s.loop is op and s.depth > 1]
+        depth = rings[0].depth if rings else 1
+        if rings:
+            slot = self.fresh("slot")
+            self.line("kt_barrier();")
+            self.line(f"// Tiles are loaded {depth - 1} passes ahead, into a ring of {depth}.")
+            self.open(f"for (int s = 0; s < {depth - 1}; ++s)")
+            ahead = self.fresh("ahead")
+            self.line(f"const kt_i64 {ahead} = {lo} + s * {step};")
+            self.open(f"if ({ahead} < {hi})")
+            for staged in rings:
+                self.copy(staged, "s", {index: ahead})
+            self.close()
+            self.line("kt_cp_async_commit();")
+            self.close()
+            self.line(f"int {slot} = 0;")
+        self.open(f"for (kt_i64 {name} = {lo}; {name} < {hi}; {name} += {step})")
+        if rings:
+            self.line(f"kt_cp_async_wait<{depth - 2}>();")
+            self.line("kt_barrier();")
+            ahead = self.fresh("ahead")
+            self.line(f"const kt_i64 {ahead} = {name} + {depth - 1} * {step};")
+            self.open(f"if ({ahead} < {hi})")
+            into = self.fresh("into")
+            self.line(f"const int {into} = {slot} == 0 ? {depth - 1} : {slot} - 1;")
+            for staged in rings:
+                self.copy(staged, into, {index: ahead})
+                self.slots[staged.load.result] = slot
+            self.close()
+            self.line("kt_cp_async_commit();")
+        self.scratch_busy = True
+        self.region(region)
+        self.carry(carried)
+        if rings:
+            self.line(f"{slot} = {slot} == {depth - 1} ? 0 : {slot} + 1;")
+        self.close()
+        if rings:
+            self.line("kt_cp_async_wait<0>();")
+            self.line("kt_barrier();")
+        self.scratch_busy = True
+
+    # Memory.
+
+    def inline(self, value: Value, env: dict[Value, str]) -> str:
+        """A scalar as an expression in which some values stand for others: the address of a later pass."""
+        if value in env:
+            return env[value]
+        op = value.producer
+        if op is None or op.name in ("const", "dim") or op.name not in PURE_SCALARS or (value in self.names and not _depends(value, set(env))):
+            return self.scalar(value)
+        texts = [self.inline(x, env) for x in op.operands]
+        return cexpr.expression(op.name, op.attrs, [dtype_of(x) for x in op.operands], dtype_of(value), texts)
+
+    def window(self, op: Op, extents: Sequence[int], env: dict[Value, str]) -> tuple[Resolved, str, list[str]]:
+        """Where a tile lies: its view, the name of the address of its first element, and how far each axis is inside."""
+        view = resolve(op.operands[0], lambda v: self.inline(v, env))
+        tensor = view.parameter.type
+        assert isinstance(tensor, TensorType)
+        coordinates = [self.inline(c, env) for c in op.operands[1 : 1 + len(view.axes)]]
+        terms = list(view.terms)
+        limits = []
+        for c, n, axis in zip(coordinates, extents, view.axes):
+            if c != "kt_i64(0ll)":
+                terms.append(f"kt_i64({c}) * {n} * {axis.stride}" if axis.stride != "1" else f"kt_i64({c}) * {n}")
+            limit = self.fresh("inside")
+            condition = " && ".join(view.conditions)
+            text = f"kt_limit({c}, {n}, {axis.extent})"
+            self.line(f"const int {limit} = {f'{condition} ? {text} : 0' if condition else text};")
+            limits.append(limit)
+        at = self.fresh(f"{view.parameter.name}_at")
+        size = tensor.dtype.bytes
+        total = " + ".join(terms)
+        pointer = "kt_out" if view.parameter.name in self.stored else "kt_in"
+        self.line(f"const {pointer} {at} = {view.parameter.name}" + (f" + ({total}) * {size};" if total else ";"))
+        return view, at, limits
+
+    def copy(self, staged: Staged, slot: str, env: dict[Value, str]) -> None:
+        """Copy a tile to its slot in shared memory; every thread takes a share."""
+        op, shared = staged.load, staged.shared
+        self.locate(op)
+        self.open("")
+        self.lines[-1] = self.indent[:-2] + "{"
+        _, at, limits = self.window(op, shape(op.result), env)
+        view = resolve(op.operands[0], lambda v: self.inline(v, env))
+        rows, cols = shared.shape
+        size = shared.itemsize
+        axes = list(zip(view.axes, limits))
+        (row_axis, row_limit), (_, col_limit) = axes[::-1] if staged.flipped else axes
+        threads = self.plan.threads
+        vector = max(1, staged.width // size)
+        per_row = cols // vector
+        total = rows * per_row
+        buffer = self.fresh("buffer")
+        first = f"smem + {staged.offset}" if staged.offset else "smem"
+        self.line(f"const kt_smem {buffer} = {first}" + (f" + {slot} * {staged.slot_bytes};" if staged.depth > 1 else ";"))
+        self.open(f"KT_EACH(c, {-(-total // threads)})")
+        self.line(f"const int number = c * {threads} + thread, row = number / {per_row}, col = number % {per_row}" + (f" * {vector};" if vector > 1 else ";"))
+        to = f"{buffer} + {_paren(lay.offset_expression(shared))}"
+        guard = f"if (number < {total}) " if total % threads else ""
+        if staged.width:
+            self.line(f"const int left = row < {row_limit} ? ({col_limit} - col) * {size} : 0, bytes = left < 0 ? 0 : left < {staged.width} ? left : {staged.width};")
+            source = f"bytes ? {at} + (row * {row_axis.stride} + col) * {size} : {view.parameter.name}"
+            self.line(f"{guard}kt_cp_async_b{staged.width * 8}({to}, {source}, kt_u32(bytes));")
+        else:
+            c = cexpr.ctype(dtype_of(op.result))
+            (_, _), (col_axis, _) = axes[::-1] if staged.flipped else axes
+            where = f"{at} + (row * {row_axis.stride} + col * {col_axis.stride}) * {size}"
+            self.line(f"{guard}kt_put({to}, row < {row_limit} && col < {col_limit} ? kt_get_global<{c}>({where}) : {c}(0));")
+        self.close()
+        self.close()
+
+    def op_load(self, op: Op) -> None:
+        result = op.result
+        staged = self.plan.staged.get(result)
+        if staged is not None:
+            if staged.loop is None or staged.depth == 1:
+                self.line("kt_barrier();") if self.indent != "  " else None
+                self.copy(staged, "0", {})
+                self.line("kt_cp_async_commit();")
+                self.line("kt_cp_async_wait<0>();")
+                self.line("kt_barrier();")
+                self.scratch_busy = False
+                self.slots[result] = "0"
+                self.preload(staged)
+            return
+        self.locate(op)
+        if base(op.operands[0]).name in self.stored:
+            self.line("kt_barrier();")
+        c = cexpr.ctype(dtype_of(result))
+        if not is_tile(result):
+            view, at, limits = self.window(op, shape(result), {})
+            conditions = [f"{x} > 0" for x in limits] + (view.conditions if not limits else [])
+            name = self.names[result] = self.fresh(result.name or "t")
+            text = f"kt_get_global<{c}>({at})"
+            if conditions:
+                text = f"{' && '.join(conditions)} ? {text} : {c}({cexpr.literal(op.attrs['pad'], dtype_of(result))})"
+            self.line(f"const {c} {name} = {text};")
+            return
+        layout = self.layout_of(result)
+        name = self.fresh(result.name or "t")
+        self.line(f"{c} {name}[{layout.registers}];")
+        self.open("")
+        self.lines[-1] = self.indent[:-2] + "{"
+        self.tile_memory(op, result, layout, name)
+        self.close()
+        self.held[result] = (name, layout)
+
+    def tile_memory(self, op: Op, tile: Value, layout: Tiled, name: str, store: Reader | None = None, keep: Sequence[int] | None = None) -> None:
+        """Load a tile into registers, or store it, in the widest pieces that alignment and layout allow."""
+        view, at, limits = self.window(op, shape(tile), {})
+        size = BY_NAME[dtype_of(tile)].bytes
+        extents = shape(tile)
+        tensor = view.parameter.type
+        assert isinstance(tensor, TensorType)
+        along = next((i for i in reversed(range(len(extents))) if view.axes[i].known_stride.value == 1 and extents[i] > 1), None)
+        width, runs = 1, tuple((r,) for r in range(layout.registers))
+        if along is not None and (keep is None or len(keep) == layout.registers) and layout.shape == squeezed(extents):
+            axis = axis_name(extents, along)
+            limit = min(16 // size if size < 8 else 1, _divides(view, along), view.aligned, max(1, tensor.alignment // size))
+            for i, other in enumerate(view.axes):
+                if i != along:
+                    limit = min(limit, divisor(other.known_stride))
+            limit = min(limit, extents[along] & -extents[along])
+            if axis is not None and limit > 1:
+                runs = lay.runs(layout, axis, limit)
+                width = len(runs[0])
+        if width > 1 and any(run != tuple(range(run[0], run[0] + width)) for run in runs):
+            width, runs = 1, tuple((r,) for r in range(layout.registers))
+        firsts = [run[0] for run in runs] if keep is None or width > 1 else list(keep)
+        first = fit(tuple(firsts), "v") if len(firsts) > 1 else str(firsts[0])
+        for v in ["v"] if first is not None and len(firsts) > 1 else [str(f) for f in firsts]:
+            r = first if v == "v" and first is not None else v
+            if v == "v":
+                self.open(f"KT_EACH(v, {len(firsts)})")
+            else:
+                self.open("")
+                self.lines[-1] = self.indent[:-2] + "{"
+            index = self.indices(layout, extents, r)
+            where = " + ".join(f"({x}) * {a.stride}" if a.stride != "1" else f"({x})" for x, a in zip(index, view.axes) if x != "0") or "0"
+            inside = " && ".join(f"{x} < {n}" for x, n, e in zip(index, limits, extents)) or "true"
+            self.line(f"const bool in = {inside};")
+            self.line(f"const {'kt_out' if store else 'kt_in'} p = {at} + kt_i64({where}) * {size};")
+            if store is None:
+                self._load_vector(op, tile, name, r, width, size)
+            else:
+                self._store_vector(tile, store, r, width, size)
+            self.close()
+
+    def _load_vector(self, op: Op, tile: Value, name: str, r: str, width: int, size: int) -> None:
+        dtype = dtype_of(tile)
+        c = cexpr.ctype(dtype)
+        pad = cexpr.literal(op.attrs["pad"], dtype)
+        if width == 1:
+            self.line(f"{name}[{r}] = in ? kt_get_global<{c}>(p) : {c}({pad});")
+        else:
+            self.line(f"KT_LOAD_VECTOR({c}, {width}, {name}, {r}, in, p, {c}({pad}));")
+
+    def _store_vector(self, tile: Value, read: Reader, r: str, width: int, size: int) -> None:
+        c = cexpr.ctype(dtype_of(tile))
+        if width == 1:
+            self.line(f"if (in) kt_put_global(p, {c}({read(r)}));")
+            return
+        self.line(f"{c} piece[{width}];")
+        self.line(f"KT_EACH(e, {width}) piece[e] = {read(f'{_paren(r)} + e')};")
+        self.line(f"KT_STORE_VECTOR({c}, {width}, piece, in, p);")
+
+    def op_store(self, op: Op) -> None:
+        self.locate(op)
+        tile = op.operands[-1]
+        add = op.name == "store_add"
+        c = cexpr.ctype(dtype_of(tile))
+        if not is_tile(tile):
+            view, at, limits = self.window(op, shape(tile), {})
+            conditions = ["thread == 0", *(f"{x} > 0" for x in limits), *(view.conditions if not limits else [])]
+            call = "kt_add_global" if add else "kt_put_global"
+            self.line(f"if ({' && '.join(conditions)}) {call}({at}, {c}({self.scalar(tile)}));")
+            return
+        layout = self.held[tile][1] if tile in self.held else self.layout_of(tile)
+        read = self.reader(tile, layout)
+        keep, condition = self.owners(layout)
+        self.open(f"if ({condition})" if condition else "")
+        if not condition:
+            self.lines[-1] = self.indent[:-2] + "{"
+        if add:
+            view, at, limits = self.window(op, shape(tile), {})
+            size = BY_NAME[dtype_of(tile)].bytes
+            for header, r in self.each(keep, layout.registers):
+                index = self.indices(layout, shape(tile), r)
+                where = " + ".join(f"({x}) * {a.stride}" for x, a in zip(index, view.axes))
+                inside = " && ".join(f"{x} < {n}" for x, n in zip(index, limits))
+                self.line(f"{header}if ({inside}) kt_add_global({at} + kt_i64({where}) * {size}, {read(r)});")
+        else:
+            self.tile_memory(op, tile, layout, "", read, keep)
+        self.close()
+
+    op_store_add = op_store
+
+    # Reductions and scans.
+
+    def reduce(self, op: Op) -> None:
+        self.locate(op)
+        x, result, axis, name = op.operands[0], op.result, op.attrs["axis"], op.name
+        dtype, to = dtype_of(x), dtype_of(result)
+        if not is_tile(x) or shape(x)[axis] == 1:  # nothing to combine
+            self._reduce_one(op)
+            return
+        small = squeezed(shape(x))
+        if len(small) == 3:
+            layout, read = self._lines_of(x, axis)
+            along = "col"
+        else:
+            layout = self.held[x][1] if x in self.held else self.layout_of(x)
+            along = axis_name(shape(x), axis) or "col"
+            if len(layout.axes) != len(small):
+                layout = self.layout_of(x)
+            read = self.reader(x, layout)
+        red = lay.reduction(layout, along)
+        n = red.result.registers
+        c = cexpr.ctype(to)
+        out = self.fresh(result.name or "t")
+        argmax = name == "argmax"
+        work = self._work_type(name, dtype, to)
+        best = self.fresh(f"{out}_best") if argmax else out
+        first: dict[int, int] = {}
+        for r, t in enumerate(red.into):
+            first.setdefault(t, r)
+        self.line(f"{work} {best}[{n}];")
+        value = self._to_work(name, dtype, to)
+        if argmax:
+            self.line(f"kt_i32 {out}[{n}];")
+            for header, t, r in self._pairs([first[i] for i in range(n)]):
+                position = self.coordinate(layout, along, r)
+                self.line(f"{header}{{ {best}[{t}] = {value(read(r))}; {out}[{t}] = {position}; }}")
+            rest = [r for r in range(layout.registers) if first[red.into[r]] != r]
+            for r in rest:
+                t = red.into[r]
+                self.line(f"kt_argmax({best}[{t}], {out}[{t}], {value(read(str(r)))}, {self.coordinate(layout, along, str(r))});")
+        else:
+            for header, t, r in self._pairs([first[i] for i in range(n)]):
+                self.line(f"{header}{best}[{t}] = {value(read(r))};")
+            rest = [r for r in range(layout.registers) if first[red.into[r]] != r]
+            if rest:
+                into, which = fit(tuple(red.into[r] for r in rest), "r"), fit(tuple(rest), "r")
+                if into is not None and which is not None:
+                    self.line(f"KT_EACH(r, {len(rest)}) {best}[{into}] = {self._combine(name, work, f'{best}[{into}]', value(read(which)))};")
+                else:
+                    for r in rest:
+                        t = red.into[r]
+                        self.line(f"{best}[{t}] = {self._combine(name, work, f'{best}[{t}]', value(read(str(r))))};")
+        for mask in red.lane_masks:
+            if argmax:
+                self.line(f"KT_EACH(r, {n}) kt_argmax({best}[r], {out}[r], kt_swap({best}[r], {mask}u), kt_swap({out}[r], {mask}u));")
+            else:
+                self.line(f"KT_EACH(r, {n}) {best}[r] = {self._combine(name, work, f'{best}[r]', f'kt_swap({best}[r], {mask}u)')};")
+        if red.group_sets:
+            self._across_groups(red, name, work, best, out if argmax else None)
+        if not argmax and work != c:
+            final = self.fresh(result.name or "t")
+            self.line(f"{c} {final}[{n}];")
+            self.line(f"KT_EACH(r, {n}) {final}[r] = {cexpr.narrow(f'{out}[r]', to)};")
+            out = final
+        if not is_tile(result):
+            self.names[result] = f"{out}[0]"
+            return
+        self.held[result] = (out, lay.with_axes(red.result, "col") if len(red.result.axes) == 1 else red.result)
+
+    op_sum = op_max = op_min = op_argmax = op_any = op_all = reduce
+
+    def _reduce_one(self, op: Op) -> None:
+        x, result = op.operands[0], op.result
+        if op.name == "argmax":
+            text: Callable[[str], str] = lambda t: "0"
+        else:
+            text = lambda t: cexpr.convert(t, dtype_of(x), dtype_of(result))
+        c = cexpr.ctype(dtype_of(result))
+        name = self.fresh(result.name or "t")
+        if not is_tile(result):
+            self.names[result] = name
+            self.line(f"const {c} {name} = {text(self.scalar(x))};")
+            return
+        layout = self.layout_of(result)
+        read = self.reader(x, layout)
+        self.line(f"{c} {name}[{layout.registers}];")
+        self.line(f"KT_EACH(r, {layout.registers}) {name}[r] = {text(read('r'))};")
+        self.held[result] = (name, layout)
+
+    def _pairs(self, registers: list[int]) -> list[tuple[str, str, str]]:
+        """(loop header, result register, tile register) for result registers in order."""
+        if len(registers) == 1:
+            return [("", "0", str(registers[0]))]
+        found = fit(tuple(registers), "r")
+        if found is not None:
+            return [(f"KT_EACH(r, {len(registers)}) ", "r", found)]
+        return [("", str(t), str(r)) for t, r in enumerate(registers)]
+
+    def _work_type(self, name: str, dtype: str, to: str) -> str:
+        if BY_NAME[dtype].kind == "f":
+            return "float"
+        return cexpr.ctype(to if name == "sum" else dtype)
+
+    def _to_work(self, name: str, dtype: str, to: str) -> Callable[[str], str]:
+        if BY_NAME[dtype].kind == "f":
+            return lambda t: cexpr.widen(t, dtype)
+        return (lambda t: cexpr.convert(t, dtype, to)) if name in ("sum", "cumsum") else (lambda t: t)
+
+    def _combine(self, name: str, work: str, a: str, b: str) -> str:
+        if name == "sum":
+            if work == "float":
+                return f"{a} + {b}"
+            unsigned = "kt_u64" if "64" in work else "kt_u32"
+            return f"{work}({unsigned}({a}) + {unsigned}({b}))"
+        if name in ("any", "all"):
+            return f"{a} {'|' if name == 'any' else '&'} {b}"
+        if work == "float":
+            return f"kt_{name}({a}, {b})"
+        return f"kt_pick_{name}<{work}>({a}, {b})"
+
+    def _across_groups(self, red: lay.Reduction, name: str, work: str, best: str, index: str | None) -> None:
+        """Groups write their parts to shared memory and each combines all of them, in one order."""
+        n, lanes = red.result.registers, self.machine.lanes
+        size = 8 if "64" in work else 4 if work in ("float", "kt_i32", "kt_u32") else 1 if work in ("bool", "kt_i8", "kt_u8") else 2
+        members = red.group_sets
+        count = len(members[0])
+        step = members[0][1] - members[0][0]
+        expected = all(m == tuple(g // (step * count) * step * count + g % step + i * step for i in range(count)) for m in members for g in m)
+        if not expected:
+            raise InternalError(f"groups {members} do not combine regularly")
+        slab = self.groups * n * lanes
+        at = self.before_scratch(slab * (size + (4 if index else 0)))
+        where = f"((group * {n} + r) * {lanes} + lane)"
+        self.line(f"KT_EACH(r, {n}) kt_put({at} + {where} * {size}, {best}[r]);")
+        if index:
+            self.line(f"KT_EACH(r, {n}) kt_put({at} + {slab * size} + {where} * 4, {index}[r]);")
+        self.line("kt_barrier();")
+        origin = f"(group / {step * count} * {step * count} + group % {step})" if self.groups != count else "0"
+        other = self.fresh("other")
+        self.open(f"KT_EACH(r, {n})")
+        first = f"(({origin} * {n} + r) * {lanes} + lane)"
+        self.line(f"{best}[r] = kt_get<{work}>({at} + {first} * {size});")
+        if index:
+            self.line(f"{index}[r] = kt_get<kt_i32>({at} + {slab * size} + {first} * 4);")
+        self.open(f"for (int {other} = 1; {other} < {count}; ++{other})")
+        there = f"((({origin} + {other} * {step}) * {n} + r) * {lanes} + lane)"
+        if index:
+            self.line(f"kt_argmax({best}[r], {index}[r], kt_get<{work}>({at} + {there} * {size}), kt_get<kt_i32>({at} + {slab * size} + {there} * 4));")
+        else:
+            self.line(f"{best}[r] = {self._combine(name, work, f'{best}[r]', f'kt_get<{work}>({at} + {there} * {size})')};")
+        self.close()
+        self.close()
+
+    def _lines_of(self, x: Value, axis: int) -> tuple[Tiled, Reader]:
+        """A tile of three axes as a matrix whose rows run along one of them, moved through shared memory."""
+        extents = shape(x)
+        axis %= len(extents)
+        rest = [i for i in range(len(extents)) if i != axis]
+        rows = extents[rest[0]] * extents[rest[1]]
+        layout = lay.blocked((rows, extents[axis]), vector=1, lanes=self.machine.lanes, groups=self.groups)
+
+        def number(r: str) -> str:
+            row, col = self.coordinate(layout, "row", r), self.coordinate(layout, "col", r)
+            index = [""] * 3
+            index[rest[0]], index[rest[1]], index[axis] = f"({row}) / {extents[rest[1]]}", f"({row}) % {extents[rest[1]]}", col
+            return _number(index, extents)
+
+        return layout, self.through_scratch(x, layout, number)
+
+    def op_cumsum(self, op: Op) -> None:
+        """Lines go to shared memory, a thread sums each in place, and the tile is read back."""
+        self.locate(op)
+        x, result, axis = op.operands[0], op.result, op.attrs["axis"] % len(shape(op.result))
+        dtype, to = dtype_of(x), dtype_of(result)
+        if not is_tile(x):
+            self._reduce_one(op)
+            return
+        extents = shape(x)
+        c, size = cexpr.ctype(to), BY_NAME[to].bytes
+        have = self.held[x][1] if x in self.held else self.layout_of(x)
+        read = self.reader(x, have)
+        total = 1
+        for n in extents:
+            total *= n
+        inner = 1
+        for n in extents[axis + 1 :]:
+            inner *= n
+        at = self.before_scratch(total * size)
+        keep, condition = self.owners(have)
+        if condition:
+            self.open(f"if ({condition})")
+        for header, r in self.each(keep, have.registers):
+            self.line(f"{header}kt_put({at} + ({self.linear(have, r)}) * {size}, {c}({cexpr.convert(read(r), dtype, to)}));")
+        if condition:
+            self.close()
+        self.line("kt_barrier();")
+        lines = total // extents[axis]
+        self.open(f"for (int line = thread; line < {lines}; line += {self.plan.threads})")
+        self.line(f"const int first = line / {inner} * {inner * extents[axis]} + line % {inner};")
+        self.line(f"{c} sum = kt_get<{c}>({at} + first * {size});")
+        self.open(f"for (int i = 1; i < {extents[axis]}; ++i)")
+        where = f"{at} + (first + i * {inner}) * {size}"
+        self.line(f"sum = {self._combine('sum', c, 'sum', f'kt_get<{c}>({where})')};")
+        self.line(f"kt_put({where}, sum);")
+        self.close()
+        self.close()
+        self.line("kt_barrier();")
+        layout = self.layout_of(result)
+        name = self.fresh(result.name or "t")
+        self.line(f"{c} {name}[{layout.registers}];")
+        self.line(f"KT_EACH(r, {layout.registers}) {name}[r] = kt_get<{c}>({at} + ({self.linear(layout, 'r')}) * {size});")
+        self.held[result] = (name, layout)
+
+    # Halves.
+
+    def op_split(self, op: Op) -> None:
+        self.locate(op)
+        (x,) = op.operands
+        extents, axis, pairs = shape(x), op.attrs["axis"] % len(shape(x)), op.attrs["pairs"]
+        for half, result in enumerate(op.results):
+            if result not in self.uses:
+                continue
+            layout = self.layout_of(result)
+
+            def number(r: str, half: int = half, layout: Tiled = layout, result: Value = result) -> str:
+                index = self.indices(layout, shape(result), r)
+                i = _paren(index[axis])
+                index[axis] = f"{i} * 2 + {half}" if pairs else f"{i} + {half * (extents[axis] // 2)}"
+                return _number(index, extents)
+
+            self._from_scratch(x, result, layout, number)
+
+    def _from_scratch(self, x: Value, result: Value, layout: Tiled, number: Callable[[str], str]) -> None:
+        if not is_tile(result):
+            layout = lay.blocked((1,), vector=1, lanes=self.machine.lanes, groups=self.groups)
+        read = self.through_scratch(x, layout, number)
+        name = read("r")[:-3]
+        if is_tile(result):
+            self.held[result] = (name, layout)
+        else:
+            self.names[result] = f"{name}[0]"
+
+    def op_join(self, op: Op) -> None:
+        self.locate(op)
+        result = op.result
+        extents, axis, pairs = shape(result), op.attrs["axis"] % len(shape(result)), op.attrs["pairs"]
+        dtype = dtype_of(result)
+        size, c = BY_NAME[dtype].bytes, cexpr.ctype(dtype)
+        total = 1
+        for n in extents:
+            total *= n
+        for x in op.operands:
+            if is_tile(x) and x not in self.held and x not in self.plan.placement.implicit:
+                self.hold(x, self.layout_of(x))
+        at = self.before_scratch(total * size)
+        for half, x in enumerate(op.operands):
+
+            def address(r: str, half: int = half, x: Value = x) -> str:
+                layout = self.held[x][1] if x in self.held else self.layout_of(x)
+                index = self.indices(layout, shape(x), r) if is_tile(x) else ["0"] * len(shape(x))
+                i = _paren(index[axis])
+                index[axis] = f"{i} * 2 + {half}" if pairs else f"{i} + {half * (extents[axis] // 2)}"
+                return f"{at} + ({_number(index, extents)}) * {size}"
+
+            if is_tile(x):
+                self.put_all(x, address)
+            else:
+                self.line(f"if (thread == 0) kt_put({address('0')}, {c}({self.scalar(x)}));")
+        self.line("kt_barrier();")
+        layout = self.layout_of(result)
+        name = self.fresh(result.name or "t")
+        self.line(f"{c} {name}[{layout.registers}];")
+        self.line(f"KT_EACH(r, {layout.registers}) {name}[r] = kt_get<{c}>({at} + ({self.linear(layout, 'r')}) * {size});")
+        self.held[result] = (name, layout)
+
+    # Products.
+
+    def op_mma(self, op: Op) -> None:
+        self.locate(op)
+        matrix = self.plan.placement.products[op]
+        result = op.result
+        layout = matrix.layout
+        c = cexpr.ctype(dtype_of(result))
+        accumulator = op.operands[2 if op.name == "mma" else 4] if len(op.operands) in (3, 5) else None
+        read = self.reader(accumulator, layout) if accumulator is not None else None
+        operands: dict[str, Any] = {}
+        if matrix.op is not None:
+            operands = {side: self._operand(op, matrix, side, i) for i, side in enumerate("ab")}
+        name = self.fresh(result.name or "product")
+        self.line(f"{c} {name}[{layout.registers}];")
+        zero = "0.0f" if c == "float" else "0"
+        self.line(f"KT_EACH(r, {layout.registers}) {name}[r] = {read('r') if read else zero};")
+        if matrix.op is None:
+            self._product_by_elements(op, layout, name)
+        else:
+            self._product_by_instruction(op, matrix, name, operands)
+        self.held[result] = (name, layout)
+
+    op_mma_scaled = op_mma
+
+    def _operand(self, op: Op, matrix: Matrix, side: str, position: int) -> tuple[str, Any]:
+        """How a product reads one operand: ("words", array) or ("shared", Staged-like with address)."""
+        layout = matrix.a if side == "a" else matrix.b
+        assert layout is not None
+        value = op.operands[position]
+        if (op, side) in self.preloaded:
+            return "words", self.preloaded[op, side]
+        root, flipped = source_of(value)
+        if root in self.plan.staged:
+            staged = self.plan.staged[root]
+            address = f"smem + {staged.offset}" if staged.offset else "smem"
+            if staged.depth > 1:
+                address += f" + {self.slots[root]} * {staged.slot_bytes}"
+            return "shared", (staged.shared, address, flipped != staged.flipped)
+        bits = BY_NAME[dtype_of(value)].bits
+        oriented = lay.transpose(layout) if flipped else layout
+        if root in self.held and self.held[root][1].shape == oriented.shape:
+            way = lay.conversion(self.held[root][1], oriented)
+            if way.kind in ("free", "registers"):
+                return "words", self._pack(root, way.registers, bits)
+        # Through shared memory, laid out as a staged tile would be.
+        rows, cols = oriented.shape
+        size = bits // 8
+        shared = _scratch_tile(self.machine, rows, cols, size)
+        have = self.held[root][1] if root in self.held else self.layout_of(root)
+        if root not in self.held and root not in self.plan.placement.implicit:
+            self.hold(root, have)
+        at = self.before_scratch(shared.size)
+        self.put_all(root, lambda r: f"{at} + {_paren(lay.offset_expression(shared, _paren(self.coordinate(have, 'row', r)), _paren(self.coordinate(have, 'col', r))))}", have)
+        self.line("kt_barrier();")
+        words = self.fresh(f"{side}_words")
+        per_word = 32 // bits
+        self.line(f"{self._word_type(bits)} {words}[{layout.registers // per_word}];")
+        for k in range(matrix.tiles[2]):
+            self._load_fragments(shared, at, layout, flipped, bits, words, k, matrix.tiles[2], whole=True)
+        return "words", words
+
+    def _word_type(self, bits: int) -> str:
+        return "float" if bits == 32 else "kt_u32"
+
+    def _pack(self, value: Value, registers: Sequence[int], bits: int) -> str:
+        """Registers of a held tile as the 32-bit words of an operand."""
+        words = self.fresh(f"{value.name or 't'}_words")
+        per = 32 // bits
+        n = len(registers) // per
+        self.line(f"{self._word_type(bits)} {words}[{n}];")
+        name = self.held[value][0]
+        source, convert = None, ""
+        producer = value.producer
+        dtype = dtype_of(value)
+        if per == 2 and producer is not None and producer.name == "cast" and dtype_of(producer.operands[0]) == "float32" and producer.operands[0] in self.held:
+            if self.held[producer.operands[0]][1] == self.held[value][1]:
+                source, convert = self.held[producer.operands[0]][0], f"kt_f32x2_to_{cexpr.SHORT[dtype]}x2"
+        parts = [fit(tuple(registers[i::per]), "w") if n > 1 else str(registers[i]) for i in range(per)]
+        if all(p is not None for p in parts):
+            items: list[tuple[str, str, list[str]]] = [(f"KT_EACH(w, {n}) " if n > 1 else "", "w" if n > 1 else "0", [str(p) for p in parts])]
+        else:
+            items = [("", str(w), [str(registers[w * per + i]) for i in range(per)]) for w in range(n)]
+        for header, w, regs in items:
+            if bits == 32:
+                text = f"{name}[{regs[0]}]"
+            elif source:
+                text = f"{convert}({source}[{regs[0]}], {source}[{regs[1]}])"
+            else:
+                text = " | ".join(f"kt_u32(kt_u{bits}({name}[{r}]))" + (f" << {bits * i}" if i else "") for i, r in enumerate(regs))
+            self.line(f"{header}{words}[{w}] = {text};")
+        return words
+
+    def preload(self, staged: Staged) -> None:
+        """Read operands that were loaded once, and are used in loops, into registers before the loops."""
+        if staged.loop is not None:
+            return
+
+        def find(value: Value, flipped: bool) -> None:
+            for use in self.uses.get(value, ()):
+                if use.name == "transpose":
+                    find(use.result, not flipped)
+                elif use.name == "mma":
+                    for position, side in enumerate("ab"):
+                        if use.operands[position] is value:
+                            self._preload_one(staged, use, side, flipped)
+
+        find(staged.load.result, False)
+
+    def _preload_one(self, staged: Staged, op: Op, side: str, flipped: bool) -> None:
+        matrix = self.plan.placement.products[op]
+        layout = matrix.a if side == "a" else matrix.b
+        assert layout is not None
+        bits = BY_NAME[dtype_of(staged.load.result)].bits
+        count = layout.registers * bits // 32
+        if count > 64 or (op, side) in self.preloaded:
+            return
+        words = self.fresh(f"{staged.load.result.name or side}_words")
+        self.line(f"{self._word_type(bits)} {words}[{count}];")
+        address = f"smem + {staged.offset}" if staged.offset else "smem"
+        for k in range(matrix.tiles[2]):
+            self._load_fragments(staged.shared, address, layout, flipped != staged.flipped, bits, words, k, matrix.tiles[2], whole=True)
+        self.preloaded[op, side] = words
+
+    def _load_fragments(self, shared: Any, address: str, layout: Tiled, flipped: bool, bits: int, words: str, k: int, steps: int, *, whole: bool) -> None:
+        """Read the fragments of one step along K from shared memory into words (from 0, or with `whole` in their place)."""
+        oriented = lay.transpose(layout) if flipped else layout
+        per_step = oriented.registers // steps
+        per_word = 32 // bits
+        start = k * per_step
+        shift = 0 if whole else start
+        for move in self.machine.moves:
+            found = _collective(oriented, move.pattern, move.bits, move.elements, bits, shared, per_step)
+            if found is None:
+                continue
+            pointing, filled = found
+            for r in range(start, start + per_step, filled):
+                row, col = (_paren(self.coordinate_text(pointing, axis, r)) for axis in ("row", "col"))
+                out = [f"{words}[{(r - shift) // per_word + w}]" for w in range(filled // per_word)]
+                self.line(move.call(out, f"{address} + {_paren(lay.offset_expression(shared, row, col))}"))
+            return
+        runs = lay.runs(oriented, "col", min(16 * 8 // bits, _contiguous(shared)))
+        width = len(runs[0])
+        if width < per_word or any(run != tuple(range(run[0], run[0] + width)) for run in runs):
+            c = {8: "kt_u8", 16: "kt_u16", 32: "float"}[bits]
+            for r in range(start, start + per_step, per_word):
+                parts = []
+                for i in range(per_word):
+                    row, col = (_paren(self.coordinate_text(oriented, axis, r + i)) for axis in ("row", "col"))
+                    text = f"kt_get<{c}>({address} + {_paren(lay.offset_expression(shared, row, col))})"
+                    parts.append(text if bits == 32 else f"kt_u32({text})" + (f" << {bits * i}" if i else ""))
+                self.line(f"{words}[{(r - shift) // per_word}] = {' | '.join(parts)};")
+            return
+        for run in runs:
+            if not start <= run[0] < start + per_step:
+                continue
+            row, col = (_paren(self.coordinate_text(oriented, axis, run[0])) for axis in ("row", "col"))
+            count = width // per_word
+            self.line(f"KT_LOAD_WORDS({count}, {words}, {(run[0] - shift) // per_word}, {address} + {_paren(lay.offset_expression(shared, row, col))});")
+
+    def coordinate_text(self, layout: Tiled, axis: str, register: int) -> str:
+        """The coordinate of a constant register, also where registers and lanes are xored."""
+        if lay.register_offsets(layout, axis) is not None:
+            return self.coordinate(layout, axis, str(register))
+        return lay.coordinate_expression(layout, axis, register)
+
+    def _product_by_instruction(self, op: Op, matrix: Matrix, name: str, operands: dict[str, tuple[str, Any]]) -> None:
+        assert matrix.op is not None and matrix.a is not None and matrix.b is not None
+        mt, nt, kt = matrix.tiles
+        bits = BY_NAME[dtype_of(op.operands[0])].bits
+        per = 32 // bits
+        fa = matrix.a.registers // (mt * kt) // per
+        fb = matrix.b.registers // (nt * kt) // per
+        fd = matrix.layout.registers // (mt * nt)
+        local = {}
+        self.open("")
+        self.lines[-1] = self.indent[:-2] + "{"
+        for side, count in (("a", fa * mt), ("b", fb * nt)):
+            if operands[side][0] == "shared":
+                local[side] = self.fresh(f"{side}_words")
+                self.line(f"{self._word_type(bits)} {local[side]}[{count}];")
+        for k in range(kt):
+            origin = {"a": k * fa * mt, "b": k * fb * nt}
+            for side, layout in (("a", matrix.a), ("b", matrix.b)):
+                kind, what = operands[side]
+                if kind == "shared":
+                    shared, address, flipped = what
+                    self._load_fragments(shared, address, layout, flipped, bits, local[side], k, kt, whole=False)
+                    origin[side] = 0
+            aw = local.get("a", operands["a"][1])
+            bw = local.get("b", operands["b"][1])
+
+            def at(array: str, step: str, per_tile: int, first: int, count: int) -> list[str]:
+                return [f"{array}[{f'{step} * {per_tile} + ' if step else ''}{first + w}]" for w in range(count)]
+
+            header = (f"KT_EACH(m, {mt}) " if mt > 1 else "") + (f"KT_EACH(n, {nt}) " if nt > 1 else "")
+            m, n = "m" if mt > 1 else "", "n" if nt > 1 else ""
+            tile = f"({m} * {nt} + {n})" if m and n else (f"{m} * {nt}" if m and nt > 1 else m) or n
+            d = [f"{name}[{f'{tile} * {fd} + ' if tile else ''}{e}]" for e in range(fd)]
+            a, b = at(aw, m, fa, origin["a"], fa), at(bw, n, fb, origin["b"], fb)
+            if self.machine.transposed:
+                a, b = b, a
+            self.line(header + matrix.op.call(d, a, b))
+        self.close()
+
+    def _product_by_elements(self, op: Op, layout: Tiled, name: str) -> None:
+        """Both operands in shared memory; a lane sums the products of each of its elements, fused, along K."""
+        scaled = op.name == "mma_scaled"
+        a, b = op.operands[0], op.operands[2 if scaled else 1]
+        sources = [a, b] + ([op.operands[1], op.operands[3]] if scaled else [])
+        (rows, inner), cols = shape(a), shape(b)[1]
+        sizes = [BY_NAME[dtype_of(x)].bytes for x in sources]
+        for x in sources:
+            if is_tile(x) and x not in self.held and x not in self.plan.placement.implicit:
+                self.hold(x, self.layout_of(x))
+        offsets, total = [], 0
+        for x, size in zip(sources, sizes):
+            offsets.append(total)
+            n = 1
+            for e in shape(x):
+                n *= e
+            total += -(-n * size // 16) * 16
+        at = self.before_scratch(total)
+        for x, size, offset in zip(sources, sizes, offsets):
+            if is_tile(x):
+                have = self.held[x][1] if x in self.held else self.layout_of(x)
+                self.put_all(x, lambda r, have=have, size=size, offset=offset: f"{at} + {offset} + ({self.linear(have, r)}) * {size}", have)  # type: ignore[misc]
+            else:
+                self.line(f"if (thread == 0) kt_put({at} + {offset}, {cexpr.ctype(dtype_of(x))}({self.scalar(x)}));")
+        self.line("kt_barrier();")
+        indices = [self.indices(layout, (rows, cols), "r")]
+        row, col = (_paren(x) for x in indices[0])
+        da, db = dtype_of(a), dtype_of(b)
+        ca, cb = cexpr.ctype(da), cexpr.ctype(db)
+        self.open(f"for (int k = 0; k < {inner}; ++k)")
+        x = f"kt_get<{ca}>({at} + {offsets[0]} + ({row} * {inner} + k) * {sizes[0]})"
+        y = f"kt_get<{cb}>({at} + {offsets[1]} + (k * {cols} + {col}) * {sizes[1]})"
+        if BY_NAME[da].kind == "f":
+            x, y = cexpr.widen(x, da), cexpr.widen(y, db)
+            if scaled:
+                sx = f"kt_get<kt_u8>({at} + {offsets[2]} + {row} * {inner // 32} + k / 32)"
+                sy = f"kt_get<kt_u8>({at} + {offsets[3]} + k / 32 * {cols} + {col})"
+                text = f"{name}[r] += kt_scale_e8m0({x} * {y}, {sx}, {sy})"
+            else:
+                text = f"{name}[r] = kt_fma({x}, {y}, {name}[r])"
+        else:
+            text = f"{name}[r] = kt_i32(kt_u32({name}[r]) + kt_u32(kt_i32({x}) * kt_i32({y})))"
+        self.line(f"KT_EACH(r, {layout.registers}) {text};")
+        self.close()
+
+    # Telling the author.
+
+    def op_print(self, op: Op) -> None:
+        self.locate(op)
+        self.line(f"// kt.device_print({op.attrs['text']!r}): on the reference only")
+
+    def op_assert(self, op: Op) -> None:
+        self.locate(op)
+        x = op.operands[0]
+        if not is_tile(x):
+            self.line(f"KT_ASSERT({self.scalar(x)}, {_quoted(op.attrs['message'])});")
+            return
+        layout = self.held[x][1] if x in self.held else self.layout_of(x)
+        read = self.reader(x, layout)
+        self.line(f"KT_EACH(r, {layout.registers}) KT_ASSERT({read('r')}, {_quoted(op.attrs['message'])});")
+
+
+_RESERVED = {
+    "int", "float", "double", "char", "bool", "const", "for", "if", "else", "while", "do", "switch", "case", "default", "auto", "register", "this", "new", "delete",
+    "class", "struct", "union", "enum", "template", "typename", "operator", "public", "private", "protected", "virtual", "static", "extern", "inline", "volatile",
+    "signed", "unsigned", "short", "long", "void", "return", "goto", "sizeof", "true", "false", "half", "bfloat", "device", "constant", "threadgroup", "thread", "kernel",
+    "vertex", "fragment", "main", "program", "first", "tall", "row", "col", "number", "left", "bytes", "in", "p", "c", "v", "s", "w", "e", "m", "n", "k", "i", "line", "sum", "piece",
+}  # fmt: skip
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ") + '"'
+
+
+def _number(index: Sequence[str], extents: Sequence[int]) -> str:
+    """The row-major number of an index."""
+    text = ""
+    for x, n in zip(index, extents):
+        text = f"({text}) * {n}" if text else ""
+        if x != "0":
+            text = f"{text} + {_paren(x)}" if text else _paren(x)
+    return text or "0"
+
+
+def _source_index(op: Op, index: list[str]) -> list[str]:
+    """The index, in the operand, of a result's element of a broadcast, reshape or transpose."""
+    source, result = shape(op.operands[0]), shape(op.result)
+    if op.name == "transpose":
+        out = [""] * len(source)
+        for i, p in enumerate(op.attrs["perm"]):
+            out[p] = index[i]
+        return out
+    if op.name == "broadcast":
+        tail = index[len(result) - len(source) :]
+        return ["0" if n == 1 else x for n, x in zip(source, tail)]
+    if squeezed(source) == squeezed(result):
+        found = iter([x for x, n in zip(index, result) if n != 1])
+        return ["0" if n == 1 else next(found) for n in source]
+    number = _paren(_number(index, result))
+    out = []
+    below = 1
+    for n in reversed(source):
+        out.append("0" if n == 1 else f"{number} / {below} % {n}")
+        below *= n
+    return out[::-1]
+
+
+def _depends(value: Value, on: set[Value]) -> bool:
+    """Whether a scalar follows from any of some values."""
+    op = value.producer
+    return value in on or (op is not None and any(_depends(x, on) for x in op.operands))
+
+
+def _divides(view: Resolved, axis: int) -> int:
+    """Elements that are known to lie together inside or outside along an axis."""
+    return divisor(view.axes[axis].known_extent)
+
+
+@functools.lru_cache(4096)
+def _owners(layout: Tiled) -> tuple[list[int], str]:
+    import numpy as np
+
+    numbers = lay.elements(layout)
+    seen: set[int] = set()
+    keep = np.zeros(numbers.shape, bool)
+    flat = numbers.reshape(-1)
+    _, first = np.unique(flat, return_index=True)
+    del seen
+    keep.reshape(-1)[first] = True
+    groups, lanes, registers = (np.nonzero(keep.any(axis=axes))[0] for axes in ((1, 2), (0, 2), (0, 1)))
+    if keep[np.ix_(groups, lanes, registers)].sum() != keep.sum() or keep.sum() != len(groups) * len(lanes) * len(registers):
+        raise InternalError("copies of a tile's elements do not lie regularly")
+    conditions = [_condition(layout.lanes, lanes.tolist(), "lane"), _condition(layout.groups, groups.tolist(), "group")]
+    return registers.tolist(), " && ".join(c for c in conditions if c)
+
+
+def _condition(total: int, members: list[int], name: str) -> str:
+    if len(members) == total:
+        return ""
+    mask = 0
+    for bit in range(total.bit_length()):
+        if not any(m >> bit & 1 for m in members):
+            mask |= 1 << bit
+    mask &= (1 << max(total - 1, 1).bit_length()) - 1
+    if members == [x for x in range(total) if not x & mask]:
+        return f"({name} & {mask}) == 0"
+    if members == list(range(len(members))):
+        return f"{name} < {len(members)}"
+    return "(" + " || ".join(f"{name} == {m}" for m in members) + ")"
+
+
+def _scratch_tile(machine: Machine, rows: int, cols: int, size: int) -> lay.Shared:
+    panel = next((p for p in (128, 64, 32) if cols * size % p == 0 and p in machine.swizzles), 0)
+    if panel:
+        return lay.panels((rows, cols), size, panel_bytes=panel, xors=machine.swizzles[panel])
+    return lay.shared_tile((rows, cols), size)
+
+
+def _contiguous(shared: lay.Shared) -> int:
+    """Neighbouring columns that lie together at any aligned place: a 16-byte chunk, which no swizzle splits."""
+    return max(1, 16 // shared.itemsize)
+
+
+@functools.lru_cache(1024)
+def _collective(layout: Tiled, pattern: lay.Linear, move_bits: int, elements: int, bits: int, shared: lay.Shared, per_step: int) -> tuple[Tiled, int] | None:
+    """Where lanes point for a collective load to fill a layout, and the registers it fills; None if it cannot."""
+    if move_bits != bits:
+        return None
+    filled = 1 << lay.linear.span(pattern.outputs, "register")[1]
+    if per_step % filled or shared.shape[1] % elements:
+        return None
+    try:
+        pointing = lay.addresses(layout, pattern)
+        runs = lay.runs(pointing, "col", elements)
+    except ValueError:
+        return None
+    if len(runs[0]) != elements or any(run != tuple(range(run[0], run[0] + elements)) for run in runs):
+        return None
+    return pointing, filled

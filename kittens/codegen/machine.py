@@ -1,0 +1,73 @@
+"""A target as planning and emission see it: plain data that a backend fills in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kittens.layouts import Linear, Product, Xor
+
+
+@dataclass(frozen=True)
+class MatrixOp:
+    """A matrix instruction and how to call it.
+
+    `dtype` is the operands' element type. call(d, a, b) gives the statement: d is the list of accumulator lvalues of one
+    lane, a and b the operand expressions, one for each 32-bit word (or for each element of 32 bits).
+    """
+
+    product: Product
+    dtype: str
+    call: Callable[[Sequence[str], Sequence[str], Sequence[str]], str]
+
+
+@dataclass(frozen=True)
+class Move:
+    """A load from shared memory in which lanes hand elements to each other.
+
+    `pattern` as `kittens.layouts.addresses` takes it; `bits` of an element; a lane points at `elements` neighbours.
+    call(words, address) gives the statement that fills the word lvalues.
+    """
+
+    pattern: Linear
+    bits: int
+    elements: int
+    call: Callable[[Sequence[str], str], str]
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How the vendor's text differs: the header, and the frame around a kernel's body."""
+
+    include: str
+    entry: Callable[[str, Sequence[tuple[str, str]], int, int], str]  # name, (type, name) of parameters, threads, shared bytes
+    suffix: str
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a kernel is planned for.
+
+    lanes: threads that run in step. shared_bytes: shared memory of a program. max_threads: of a program. registers:
+    32-bit registers a lane can have. products and moves: best first. swizzles: by panel width in bytes.
+    copies: widths in bytes of asynchronous copies to shared memory (zero-filled at edges). stages: of a loop's ring.
+    transposed: whether products are computed as D^T = B^T A^T, so that a lane holds neighbours of one row of D.
+    """
+
+    target: str
+    arch: str
+    lanes: int
+    shared_bytes: int
+    max_threads: int
+    registers: int
+    dialect: Dialect
+    products: tuple[MatrixOp, ...] = ()
+    moves: tuple[Move, ...] = ()
+    swizzles: dict[int, tuple[Xor, ...]] = field(default_factory=dict)
+    copies: tuple[int, ...] = (16, 8, 4)
+    stages: int = 3
+    transposed: bool = False
+
+    def product_for(self, a: str, b: str) -> MatrixOp | None:
+        """The preferred instruction for operands of these element types."""
+        return next((p for p in self.products if p.dtype == a == b), None)

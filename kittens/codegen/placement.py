@@ -1,0 +1,333 @@
+"""Where tiles live: a layout for every tile that is held in registers.
+
+Values that meet in element-by-element operations, or through loops, form a class that shares one layout. Products seed
+layouts, reductions and broadcasts carry them between a matrix and its rows or columns, and what is left over gets a
+blocked layout. Index arithmetic and constants are not held at all: they are computed where they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kittens.codegen.machine import Machine, MatrixOp
+from kittens.errors import UnavailableError
+from kittens.ir import Function, Op, Region, TensorType, TileType, Value
+from kittens.layouts import Digit, Linear, Tiled, blocked, reduction, transpose, with_axes
+from kittens.opset.elementwise import BINARY, COMPARISONS, MATHEMATICAL, UNARY
+
+ELEMENTWISE = {*BINARY, *COMPARISONS, *UNARY, *MATHEMATICAL, "fma", "where", "cast", "bitcast", "random_bits"}
+#: Cheap enough to be computed again wherever they are used, if all they depend on is.
+_CHEAP = {*BINARY, *COMPARISONS, "neg", "bitnot", "where", "cast", "floor"}
+
+
+def squeezed(shape: Sequence[int]) -> tuple[int, ...]:
+    """A shape without axes of extent 1: what of it has to be distributed."""
+    return tuple(n for n in shape if n != 1)
+
+
+def is_tile(value: Value) -> bool:
+    """Whether a value has more than one element."""
+    return isinstance(value.type, TileType) and value.type.size > 1
+
+
+def shape(value: Value) -> tuple[int, ...]:
+    assert isinstance(value.type, TileType)
+    return value.type.shape
+
+
+def dtype_of(value: Value) -> str:
+    assert isinstance(value.type, (TileType, TensorType))
+    return value.type.dtype.name
+
+
+@dataclass
+class Matrix:
+    """How one product is carried out: by an instruction over (rows, columns) groups, or element by element (op None).
+
+    `layout` is the result's. With an instruction, `a` and `b` are the operands' layouts as (M, K) and (K, N), K outermost
+    in the registers.
+    """
+
+    op: MatrixOp | None
+    layout: Tiled
+    a: Tiled | None = None
+    b: Tiled | None = None
+    tiles: tuple[int, int, int] = (1, 1, 1)  # instructions of one group along M, N, K
+    reason: str = ""
+
+
+@dataclass
+class Placement:
+    """Layouts of values, the ways of products, and what is computed in place."""
+
+    groups: int
+    layouts: dict[Value, Tiled] = field(default_factory=dict)
+    products: dict[Op, Matrix] = field(default_factory=dict)
+    implicit: set[Value] = field(default_factory=set)
+    reasons: dict[Value, str] = field(default_factory=dict)
+
+
+def place(function: Function, machine: Machine) -> Placement:
+    """Decide layouts for a function."""
+    values = _values(function.body)
+    implicit = _implicit(function)
+    classes = _Classes()
+    ops = list(function.body.walk())
+    _join(function.body, classes)
+    groups = _choose_groups(ops, values, machine)
+    out = Placement(groups, implicit=implicit)
+    layouts: dict[Value, Tiled] = {}  # by class root
+    reasons: dict[Value, str] = {}
+
+    for op in ops:
+        if op.name in ("mma", "mma_scaled"):
+            matrix = _product(op, machine, groups, layouts.get(classes.root(op.result)))
+            out.products[op] = matrix
+            root = classes.root(op.result)
+            if root not in layouts:
+                layouts[root] = matrix.layout
+                reasons[root] = f"result of {matrix.op.product.name}" if matrix.op else matrix.reason
+    _spread(ops, classes, layouts, reasons)
+    for rank in (3, 2, 1):
+        for value in values:
+            root = classes.root(value)
+            if len(squeezed(shape(value))) != rank or root in layouts or value in implicit:
+                continue
+            layouts[root] = _blocked(classes.members(root, values), machine, groups, ops)
+            reasons[root] = "elementwise: vectors along the contiguous axis"
+            _spread(ops, classes, layouts, reasons)
+    for value in values:
+        root = classes.root(value)
+        if root in layouts:
+            out.layouts[value] = layouts[root]
+            out.reasons[value] = reasons[root]
+    return out
+
+
+def _values(region: Region) -> list[Value]:
+    found = [v for v in region.args if is_tile(v)]
+    for op in region.ops:
+        for inner in op.regions:
+            found += _values(inner)
+        found += [v for v in op.results if is_tile(v)]
+    return found
+
+
+def _implicit(function: Function) -> set[Value]:
+    """Values that are recomputed where they are used: constants, indices, and cheap arithmetic on these and on scalars."""
+    found: set[Value] = set()
+
+    def free(value: Value) -> bool:
+        return value in found or (isinstance(value.type, TileType) and value.type.size == 1)
+
+    for op in function.body.walk():
+        if len(op.results) != 1 or not is_tile(op.result):
+            continue
+        if op.name in ("const", "arange") or (op.name in (*_CHEAP, "broadcast", "reshape", "transpose") and all(map(free, op.operands))):
+            found.add(op.result)
+    return found
+
+
+class _Classes:
+    """Disjoint sets of values that share a layout."""
+
+    def __init__(self) -> None:
+        self.parent: dict[Value, Value] = {}
+
+    def root(self, value: Value) -> Value:
+        while value in self.parent:
+            value = self.parent[value]
+        return value
+
+    def join(self, a: Value, b: Value) -> None:
+        if not (is_tile(a) and is_tile(b)) or squeezed(shape(a)) != squeezed(shape(b)):
+            return
+        x, y = self.root(a), self.root(b)
+        if x is not y:
+            self.parent[x] = y
+
+    def members(self, root: Value, values: list[Value]) -> list[Value]:
+        return [v for v in values if self.root(v) is root]
+
+
+def _join(region: Region, classes: _Classes) -> None:
+    for op in region.ops:
+        for inner in op.regions:
+            _join(inner, classes)
+        if op.name in ELEMENTWISE:
+            for operand in op.operands:
+                classes.join(operand, op.result)
+        elif op.name == "mma" and len(op.operands) == 3:
+            classes.join(op.operands[2], op.result)
+        elif op.name == "mma_scaled" and len(op.operands) == 5:
+            classes.join(op.operands[4], op.result)
+        elif op.name == "reshape" and squeezed(shape(op.operands[0])) == squeezed(shape(op.result)):
+            classes.join(op.operands[0], op.result)
+        elif op.name in ("loop", "when"):
+            (inner,) = op.regions
+            n = len(op.results)
+            first, fixed = len(inner.args) - n, len(op.operands) - n
+            for i, result in enumerate(op.results):
+                for other in (op.operands[fixed + i], inner.args[first + i], inner.ops[-1].operands[i]):
+                    classes.join(other, result)
+
+
+def axis_name(shape: Sequence[int], axis: int) -> str | None:
+    """The name in a matrix's layout of one axis of a shape (which may have axes of extent 1); None for a unit axis."""
+    if shape[axis] == 1:
+        return None
+    names = {1: ("col",), 2: ("row", "col")}[len(squeezed(shape))]
+    return names[len(squeezed(shape[: axis % len(shape)]))]
+
+
+def slice_of(layout: Tiled, dropped: str) -> Tiled:
+    """The layout of a vector that runs along the other axis of a matrix's layout."""
+    return with_axes(reduction(layout, dropped).result, "col")
+
+
+def related(op: Op) -> tuple[Value, Value, str] | None:
+    """(matrix, vector, the axis that the vector lacks) of a reduction or broadcast between the two."""
+    if op.name in ("sum", "max", "min", "argmax", "any", "all"):
+        matrix, vector, axis = op.operands[0], op.result, op.attrs["axis"]
+        if len(squeezed(shape(matrix))) == 2 and is_tile(vector):
+            name = axis_name(shape(matrix), axis)
+            return (matrix, vector, name) if name else None
+    if op.name == "broadcast":
+        matrix, vector = op.result, op.operands[0]
+        if len(squeezed(shape(matrix))) == 2 and len(squeezed(shape(vector))) == 1:
+            full = (1,) * (len(shape(matrix)) - len(shape(vector))) + shape(vector)
+            dropped = [i for i, (a, b) in enumerate(zip(full, shape(matrix))) if a != b]
+            if len(dropped) == 1:
+                name = axis_name(shape(matrix), dropped[0])
+                return (matrix, vector, name) if name else None
+    return None
+
+
+def _spread(ops: list[Op], classes: _Classes, layouts: dict[Value, Tiled], reasons: dict[Value, str]) -> None:
+    """Give vectors the layout of the matrices they are reduced from or broadcast to."""
+    for op in ops:
+        relation = related(op)
+        if relation is None:
+            continue
+        matrix, vector, dropped = relation
+        m, v = classes.root(matrix), classes.root(vector)
+        if m in layouts and v not in layouts:
+            try:
+                layouts[v] = slice_of(layouts[m], dropped)
+                reasons[v] = f"along the {'rows' if dropped == 'col' else 'columns'} of {matrix.name or 'a matrix'}"
+            except ValueError:
+                continue
+
+
+# Products.
+
+
+def _choose_groups(ops: list[Op], values: list[Value], machine: Machine) -> int:
+    most = machine.max_threads // machine.lanes
+    products = [op for op in ops if op.name in ("mma", "mma_scaled")]
+    if products:
+        largest = max(shape(op.result)[0] * shape(op.result)[1] for op in products)
+        groups = 8 if largest >= 128 * 256 else 4
+        rows = min(shape(op.result)[0] for op in products)
+        columns = min(shape(op.result)[1] for op in products)
+        while groups > 1 and groups * 16 * 8 > rows * columns:
+            groups //= 2
+        return min(groups, most)
+    largest = max((v.type.size for v in values if isinstance(v.type, TileType)), default=1)
+    groups = 1
+    while groups < min(8, most) and groups * machine.lanes * 16 <= largest:
+        groups *= 2
+    return min(max(groups, 1), most)
+
+
+def _product(op: Op, machine: Machine, groups: int, given: Tiled | None) -> Matrix:
+    scaled = op.name == "mma_scaled"
+    a, b = op.operands[0], op.operands[2 if scaled else 1]
+    (m, k), n = shape(a), shape(b)[1]
+    found = None if scaled else machine.product_for(dtype_of(a), dtype_of(b))
+    if found is not None:
+        for split in _splits(groups):
+            matrix = _instructed(found, machine, (m, n, k), split, groups)
+            if matrix is not None and given in (None, matrix.layout):
+                return matrix
+    why = "block scales" if scaled else f"no instruction for {dtype_of(a)} and {dtype_of(b)}" if found is None else f"{m}x{n}x{k} is no multiple of {found.product.name}"
+    layout = given or _blocked_shape(squeezed((m, n)), 4, machine.lanes, groups) if (m, n) != (1, 1) else None
+    if layout is None:
+        raise UnavailableError("a product of one row and one column", hint="use (a * b).sum(axis=...)")
+    return Matrix(None, layout, reason=f"element by element: {why}")
+
+
+def _splits(groups: int) -> list[tuple[int, int]]:
+    """(groups along rows, along columns), rows first: then reductions along rows stay within a group."""
+    out = []
+    rows = groups
+    while rows >= 1:
+        out.append((rows, groups // rows))
+        rows //= 2
+    return out
+
+
+def _instructed(found: MatrixOp, machine: Machine, sizes: tuple[int, int, int], split: tuple[int, int], groups: int) -> Matrix | None:
+    product = found.product
+    assert product.b is not None
+    m, n, k = sizes
+    unit = product.shape
+    fa, fb, fd = product.a, product.b, product.d
+    if machine.transposed:  # D^T = B^T A^T: the instruction's rows are our columns
+        fa, fb, fd = _flip(product.b), _flip(product.a), _flip(product.d)
+        unit = type(unit)(unit.n, unit.m, unit.k)
+    gm, gn = split
+    if m % (unit.m * gm) or n % (unit.n * gn) or k % unit.k:
+        return None
+    mt, nt, kt = m // (unit.m * gm), n // (unit.n * gn), k // unit.k
+    d = Tiled(fd, (Digit("register", "col", nt), Digit("group", "col", gn), Digit("register", "row", mt), Digit("group", "row", gm)))
+    a = Tiled(fa, (Digit("group", None, gn), Digit("register", "row", mt), Digit("group", "row", gm), Digit("register", "col", kt)))
+    b = Tiled(fb, (Digit("register", "col", nt), Digit("group", "col", gn), Digit("group", None, gm), Digit("register", "row", kt)))
+    return Matrix(found, d, a, b, (mt, nt, kt))
+
+
+def _flip(f: Linear) -> Linear:
+    return transpose(Tiled(f)).fragment
+
+
+# Blocked layouts.
+
+
+def _blocked_shape(extents: tuple[int, ...], vector: int, lanes: int, groups: int) -> Tiled:
+    if len(extents) == 3:
+        extents = (extents[0] * extents[1], extents[2])
+    return blocked(extents, vector=vector, lanes=lanes, groups=groups)
+
+
+def _blocked(members: list[Value], machine: Machine, groups: int, ops: list[Op]) -> Tiled:
+    """Vectors of 16 bytes of the narrowest element that is loaded or stored, along the axis that is contiguous there."""
+    extents = squeezed(shape(members[0]))
+    bits, across = 128, True
+    inside = set(members)
+    for op in ops:
+        if op.name == "load" and op.result in inside:
+            tensor, tile = op.operands[0].type, op.result
+        elif op.name in ("store", "store_add") and op.operands[-1] in inside:
+            tensor, tile = op.operands[0].type, op.operands[-1]
+        else:
+            continue
+        assert isinstance(tensor, TensorType)
+        bits = min(bits, tensor.dtype.bits)
+        if len(extents) == 2 and len(shape(tile)) == 2 and tensor.strides[1].value != 1 and tensor.strides[0].value == 1:
+            across = False
+    vector = 128 // bits if bits < 128 else 4
+    while vector > 1 and vector * machine.lanes * groups > _size(extents):
+        vector //= 2
+    if len(extents) == 2 and not across:
+        return transpose(_blocked_shape(extents[::-1], vector, machine.lanes, groups))
+    return _blocked_shape(extents, vector, machine.lanes, groups)
+
+
+def _size(extents: Sequence[int]) -> int:
+    n = 1
+    for e in extents:
+        n *= e
+    return n
+
+

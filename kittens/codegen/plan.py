@@ -1,0 +1,219 @@
+"""A plan: everything decided about a kernel on a target before its text is written. Data, to be read and printed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kittens.codegen.machine import Machine
+from kittens.codegen.placement import Placement, dtype_of, place, shape
+from kittens.codegen.views import Resolved, resolve
+from kittens.dtypes import BY_NAME
+from kittens.errors import UnavailableError
+from kittens.ir import Extent, Function, Op, Region, TensorType, Value, base
+from kittens.layouts import Shared, panels, shared_tile
+
+ALIGN = 128
+
+
+@dataclass
+class Staged:
+    """A load that goes to shared memory, from which a product's operands are read.
+
+    `shared` is the tile there, its columns along the tensor's contiguous axis; `flipped` if that is the tile's first axis.
+    `loop` is the loop whose ring of `depth` slots it is in (None: loaded once). `width`: bytes of one copy, 0 if element
+    by element. `offset`: of the first slot in shared memory, in bytes.
+    """
+
+    load: Op
+    shared: Shared
+    flipped: bool
+    width: int
+    loop: Op | None = None
+    depth: int = 1
+    offset: int = 0
+
+    @property
+    def slot_bytes(self) -> int:
+        return -(-self.shared.size // ALIGN) * ALIGN
+
+
+@dataclass
+class Plan:
+    """How a function is mapped to a machine."""
+
+    function: Function
+    machine: Machine
+    placement: Placement
+    staged: dict[Value, Staged] = field(default_factory=dict)
+    buffer_bytes: int = 0
+    notes: list[str] = field(default_factory=list)
+    scratch_bytes: int = 0  # known once the text is written
+
+    @property
+    def threads(self) -> int:
+        return self.placement.groups * self.machine.lanes
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.buffer_bytes + self.scratch_bytes
+
+    def __str__(self) -> str:
+        f, m, p = self.function, self.machine, self.placement
+        rows = [f"plan of {f.name} on {m.target}: {self.threads} threads in {p.groups} groups of {m.lanes}, {self.buffer_bytes} bytes of shared tiles"]
+        for op, matrix in p.products.items():
+            a, b = (shape(v) for v in (op.operands[0], op.operands[2 if op.name == "mma_scaled" else 1]))
+            how = f"{matrix.op.product.name}, {'x'.join(map(str, matrix.tiles))} a group" if matrix.op else matrix.reason
+            rows.append(f"  product {op.result.name or ''} {a} @ {b} of {dtype_of(op.operands[0])}: {how}")
+        for value, s in self.staged.items():
+            ring = f"ring of {s.depth}" if s.loop is not None else "loaded once"
+            copies = f"{s.width}-byte copies" if s.width else "element by element"
+            rows.append(f"  staged {value.name or base(s.load.operands[0]).name} {shape(value)} of {dtype_of(value)}: {ring}, {copies}, {s.slot_bytes} bytes a slot")
+        seen = set()
+        for value, layout in p.layouts.items():
+            if value in self.staged or value in p.implicit or (value.name, value.type) in seen:
+                continue
+            seen.add((value.name, value.type))
+            rows.append(f"  held {value.name or '-'} {value.type}: {layout.registers} registers a lane; {p.reasons[value]}")
+        rows += [f"  note: {n}" for n in self.notes]
+        return "\n".join(rows) + "\n"
+
+
+def make_plan(function: Function, machine: Machine) -> Plan:
+    """Plan a function for a machine. Raises UnavailableError with advice where it does not fit."""
+    for op in function.body.walk():
+        for value in (*op.operands, *op.results):
+            if dtype_of(value) == "float64":
+                raise UnavailableError(f"{machine.target} has no float64: it exists on the reference only", hint="convert with .to(kt.float32), or run on numpy", location=op.location)
+    plan = Plan(function, machine, place(function, machine))
+    _stage(plan)
+    _fit(plan)
+    return plan
+
+
+def source_of(value: Value) -> tuple[Value, bool]:
+    """The value that `value` is a transpose of (or itself), and whether it is transposed."""
+    flipped = False
+    while value.producer is not None and value.producer.name == "transpose" and value.producer.attrs["perm"] == (1, 0):
+        value, flipped = value.producer.operands[0], not flipped
+    return value, flipped
+
+
+def _uses(function: Function) -> dict[Value, list[Op]]:
+    uses: dict[Value, list[Op]] = {}
+    for op in function.body.walk():
+        for v in op.operands:
+            uses.setdefault(v, []).append(op)
+    return uses
+
+
+def _stage(plan: Plan) -> None:
+    """Find the loads that only products read, and put them in shared memory."""
+    uses = _uses(plan.function)
+    stored = plan.function.stored()
+    owner = _owners(plan.function.body)
+
+    def only_products(value: Value) -> bool:
+        for op in uses.get(value, ()):
+            if op.name == "transpose":
+                if not only_products(op.result):
+                    return False
+            elif op.name != "mma" or plan.placement.products[op].op is None or (len(op.operands) == 3 and op.operands[2] is value):
+                return False
+        return True
+
+    for op in plan.function.body.walk():
+        if op.name != "load" or len(shape(op.result)) != 2 or op.attrs["pad"] != 0 or base(op.operands[0]).name in stored:
+            continue
+        if not uses.get(op.result) or not only_products(op.result) or BY_NAME[dtype_of(op.result)].bits > 32:
+            continue
+        staged = _shared_tile(plan, op)
+        loop = owner.get(op)
+        if loop is not None and loop.name == "loop" and _ahead(op, loop):
+            staged.loop, staged.depth = loop, plan.machine.stages
+        plan.staged[op.result] = staged
+
+
+def _owners(region: Region, owner: Op | None = None) -> dict[Op, Op]:
+    """The loop or branch that each operation stands in directly."""
+    found: dict[Op, Op] = {}
+    for op in region.ops:
+        if owner is not None:
+            found[op] = owner
+        for inner in op.regions:
+            found |= _owners(inner, op)
+    return found
+
+
+PURE_SCALARS = ("add", "sub", "mul", "floordiv", "mod", "cdiv", "maximum", "minimum", "cast", "const")
+
+
+def _ahead(load: Op, loop: Op) -> bool:
+    """Whether the address of a load can be computed for a later pass: it follows from the index and what lies outside."""
+    region = loop.regions[0]
+    inside = {v for op in region.walk() for v in op.results} | set(region.args[1:])
+
+    def known(value: Value) -> bool:
+        if value not in inside:
+            return True
+        op = value.producer
+        return op is not None and op in region.ops and op.name in (*PURE_SCALARS, "index", "slice", "permute") and all(map(known, op.operands))
+
+    return all(map(known, load.operands))
+
+
+def _shared_tile(plan: Plan, op: Op) -> Staged:
+    tensor = op.operands[0].type
+    assert isinstance(tensor, TensorType)
+    rows, cols = shape(op.result)
+    flipped = tensor.strides[1].value != 1 and tensor.strides[0].value == 1
+    if flipped:
+        rows, cols = cols, rows
+    itemsize = tensor.dtype.bytes
+    row_bytes = cols * itemsize
+    panel = next((p for p in (128, 64, 32) if row_bytes % p == 0 and p in plan.machine.swizzles), 0)
+    if panel:
+        shared = panels((rows, cols), itemsize, panel_bytes=panel, xors=plan.machine.swizzles[panel])
+    else:
+        shared = shared_tile((rows, cols), itemsize)
+    return Staged(op, shared, flipped, _copy_width(plan, op, flipped, row_bytes))
+
+
+def _copy_width(plan: Plan, op: Op, flipped: bool, row_bytes: int) -> int:
+    """Bytes that one copy may move: what the tensor's alignment and the machine allow."""
+    view = resolve(op.operands[0], lambda v: "0" if v.producer is not None and v.producer.attrs.get("value") == 0 else "x")
+    assert isinstance(view.parameter.type, TensorType)
+    size = view.parameter.type.dtype.bytes
+    contiguous, other = view.axes[::-1] if not flipped else view.axes
+    if contiguous.known_stride.value != 1:
+        return 0
+    aligned = min(view.aligned * size, view.parameter.type.alignment, divisor(other.known_stride) * size, row_bytes & -row_bytes)
+    return next((w for w in plan.machine.copies if aligned % w == 0 and w >= size), 0)
+
+
+def divisor(known: Extent) -> int:
+    """The power of two known to divide an extent or a stride."""
+    if known.value is not None:
+        return known.value & -known.value if known.value else 256
+    return known.divisor
+
+
+def _fit(plan: Plan) -> None:
+    """Give buffers their place; rings get shallower until all fit."""
+    budget = plan.machine.shared_bytes - 16384 if plan.machine.shared_bytes > 65536 else plan.machine.shared_bytes * 3 // 4
+    while True:
+        total = 0
+        for staged in plan.staged.values():
+            staged.offset = total
+            total += staged.depth * staged.slot_bytes
+        if total <= budget or not any(s.depth > 1 for s in plan.staged.values()):
+            break
+        deepest = max(s.depth for s in plan.staged.values())
+        for staged in plan.staged.values():
+            staged.depth = min(staged.depth, deepest - 1)
+        plan.notes.append(f"rings of {deepest - 1}: {deepest} would take {total} bytes of shared memory")
+    if total > plan.machine.shared_bytes:
+        raise UnavailableError(f"{plan.function.name} needs {total} bytes of shared memory, {plan.machine.target} has {plan.machine.shared_bytes}", hint="use smaller tiles (the kernel's tunables)")
+    plan.buffer_bytes = total
+
+
+__all__ = ["Plan", "Resolved", "Staged", "make_plan", "source_of"]

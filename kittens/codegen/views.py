@@ -1,0 +1,81 @@
+"""Views of tensors, resolved to a first element and, for each axis, a stride and an extent, as expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kittens.ir import Extent, TensorType, Value
+
+
+@dataclass
+class Axis:
+    """One axis of a view: its stride and extent in elements, as text, and what is known of them."""
+
+    stride: str
+    extent: str
+    known_stride: Extent
+    known_extent: Extent
+
+
+@dataclass
+class Resolved:
+    """A view: the parameter, terms (in elements) that lead to its first element, its axes, and when it is not empty.
+
+    `aligned` is the largest power of two, in elements, that divides every term.
+    """
+
+    parameter: Value
+    terms: list[str] = field(default_factory=list)
+    axes: list[Axis] = field(default_factory=list)
+    conditions: list[str] = field(default_factory=list)
+    aligned: int = 256
+
+
+def extent_text(value: Value, axis: int) -> str:
+    """The name or number of a parameter's extent."""
+    assert isinstance(value.type, TensorType)
+    known = value.type.dims[axis].value
+    return str(known) if known is not None else f"{value.name}_n{axis}"
+
+
+def stride_text(value: Value, axis: int) -> str:
+    """The name or number of a parameter's stride."""
+    assert isinstance(value.type, TensorType)
+    known = value.type.strides[axis].value
+    return str(known) if known is not None else f"{value.name}_s{axis}"
+
+
+def resolve(value: Value, scalar: Callable[[Value], str]) -> Resolved:
+    """Follow a chain of views to its parameter; `scalar` gives the text of an index."""
+    op = value.producer
+    if op is None:
+        assert isinstance(value.type, TensorType)
+        axes = [Axis(stride_text(value, i), extent_text(value, i), value.type.strides[i], value.type.dims[i]) for i in range(value.type.rank)]
+        return Resolved(value, axes=axes)
+    view = resolve(op.operands[0], scalar)
+    if op.name == "permute":
+        view.axes = [view.axes[p] for p in op.attrs["perm"]]
+        return view
+    axis = view.axes[op.attrs["axis"]]
+    position = scalar(op.operands[1])
+    if op.name == "index":
+        view.conditions.append(f"kt_inside({position}, {axis.extent})")
+        view.terms.append(f"kt_i64({position}) * {axis.stride}")
+        view.aligned = min(view.aligned, _divisor(axis.known_stride))
+        del view.axes[op.attrs["axis"]]
+        return view
+    end = scalar(op.operands[2])
+    if position != "0":
+        view.terms.append(f"kt_cut({position}, {axis.extent}) * {axis.stride}")
+        view.aligned = min(view.aligned, _divisor(axis.known_stride))
+    axis.extent = f"(kt_cut({end}, {axis.extent}) - kt_cut({position}, {axis.extent}))"
+    axis.known_extent = Extent()
+    return view
+
+
+def _divisor(known: Extent) -> int:
+    """The power of two known to divide an extent or a stride."""
+    if known.value is not None:
+        return known.value & -known.value if known.value else 256
+    return known.divisor

@@ -1,0 +1,307 @@
+// Element operations that no vendor has words for, as docs/semantics.md defines them.
+// Needs the vendor's header: KT_FN, kt_u8 .. kt_i64, kt_bits, kt_from_bits, kt_shfl_xor.
+#pragma once
+
+#ifndef KT_PASS_SITE
+#ifdef KT_SIM
+#define KT_PASS_SITE , kt_site
+#else
+#define KT_PASS_SITE
+#endif
+#endif
+#ifndef KT_UNROLL
+#define KT_UNROLL _Pragma("unroll")
+#endif
+#ifndef KT_LOCAL
+#define KT_LOCAL  // the address space of local variables, where there is one to name
+#endif
+
+#define KT_EACH(i, n) KT_UNROLL for (int i = 0; i < (n); ++i)
+
+// ---- integers: division rounds down, by zero gives zero; a shift by no valid count shifts everything out
+
+template <class T> KT_FN T kt_floordiv(T a, T b) {
+  if (b == T(0)) return T(0);
+  if (!(T(-1) < T(0))) return T(a / b);             // unsigned
+  if (b == T(-1)) return T(kt_u64(0) - kt_u64(a));  // the least integer has no quotient that fits
+  T q = T(a / b);
+  return T(q * b) != a && ((a < T(0)) != (b < T(0))) ? T(q - 1) : q;
+}
+template <class T> KT_FN T kt_mod(T a, T b) { return b == T(0) ? T(0) : T(a - T(kt_floordiv<T>(a, b) * b)); }
+template <class T> KT_FN T kt_cdiv(T a, T b) {
+  if (b == T(0)) return T(0);
+  T q = kt_floordiv<T>(a, b);
+  return T(q * b) != a ? T(q + 1) : q;
+}
+template <class T> KT_FN T kt_shl(T a, T n) {
+  return n < T(0) || n >= T(8 * sizeof(T)) ? T(0) : T(kt_u64(a) << n);
+}
+template <class T> KT_FN T kt_shr(T a, T n) {
+  return n < T(0) || n >= T(8 * sizeof(T)) ? (a < T(0) ? T(-1) : T(0)) : T(a >> n);
+}
+template <class T> KT_FN T kt_iabs(T a) { return a < T(0) ? T(kt_u64(0) - kt_u64(a)) : a; }
+
+KT_FN bool kt_inside(kt_i64 i, kt_i64 n) { return kt_u64(i) < kt_u64(n); }
+KT_FN kt_i64 kt_cut(kt_i64 i, kt_i64 n) { return i < 0 ? 0 : i < n ? i : n; }
+// How many of `size` positions from `size * coordinate` on lie in 0 .. extent.
+KT_FN kt_i32 kt_limit(kt_i64 coordinate, kt_i32 size, kt_i64 extent) {
+  kt_i64 left = extent - coordinate * size;
+  return coordinate < 0 || left <= 0 ? 0 : left < size ? kt_i32(left) : size;
+}
+
+// ---- floats
+
+KT_FN float kt_neg(float x) { return kt_from_bits(kt_bits(x) ^ 0x80000000u); }
+KT_FN float kt_trunc(float x) {
+  float a = kt_abs(x);
+  if (!(a < 8388608.0f)) return x;
+  return kt_from_bits(kt_bits(float(kt_i32(a))) | (kt_bits(x) & 0x80000000u));
+}
+KT_FN float kt_floor(float x) {
+  float t = kt_trunc(x);
+  return t > x ? t - 1.0f : t;
+}
+KT_FN float kt_ceil(float x) {
+  float t = kt_trunc(x);
+  if (!(t < x)) return t;
+  return kt_from_bits(kt_bits(t + 1.0f) | (kt_bits(x) & 0x80000000u));  // -0.5 goes to -0
+}
+
+// Rounded to odd: the last bit tells of what was lost, so that one more rounding, to 16 bits or less, is correct.
+KT_FN float kt_odd(float rounded, float lost) {
+  kt_u32 bits = kt_bits(rounded);
+  if (lost == 0.0f || lost != lost || (bits & 1u) || (bits & 0x7f800000u) == 0x7f800000u) return rounded;
+  if (rounded == 0.0f) return kt_from_bits((kt_bits(lost) & 0x80000000u) | 1u);
+  return kt_from_bits((lost > 0.0f) == (rounded > 0.0f) ? bits + 1u : bits - 1u);
+}
+// a * b is exact for operands of 11 bits or less, short of the ends of the range; two-sum gives what the sum loses.
+KT_FN float kt_fma_odd(float a, float b, float c) {
+  float p = a * b, s = p + c, t = s - p;
+  return kt_odd(s, (p - (s - t)) + (c - t));
+}
+KT_FN kt_u16 kt_fma_to_bf16(float a, float b, float c) { return kt_f32_to_bf16(kt_fma_odd(a, b, c)); }
+KT_FN kt_u16 kt_fma_to_f16(float a, float b, float c) { return kt_f32_to_f16(kt_fma_odd(a, b, c)); }
+
+KT_FN float kt_i64_to_f32_odd(kt_i64 x) {
+  kt_u64 a = x < 0 ? kt_u64(0) - kt_u64(x) : kt_u64(x);
+  kt_i32 down = 0;
+  kt_u64 lost = 0;
+  while (a >= (kt_u64(1) << 24)) { lost |= a & 1; a >>= 1; ++down; }
+  float r = float(kt_u32(a) | kt_u32(lost != 0));
+  KT_UNROLL for (int i = 0; i < 40; ++i) if (i < down) r *= 2.0f;
+  return x < 0 ? -r : r;
+}
+KT_FN float kt_u64_to_f32_odd(kt_u64 a) {
+  kt_i32 down = 0;
+  kt_u64 lost = 0;
+  while (a >= (kt_u64(1) << 24)) { lost |= a & 1; a >>= 1; ++down; }
+  float r = float(kt_u32(a) | kt_u32(lost != 0));
+  KT_UNROLL for (int i = 0; i < 40; ++i) if (i < down) r *= 2.0f;
+  return r;
+}
+
+// To integers: towards zero, saturating; NaN gives 0.
+#define KT_TO_SIGNED(name, type, low, high, limit) \
+  KT_FN type name(float x) { return x != x ? type(0) : x >= limit ? type(high) : x < -limit ? type(low) : type(x); }
+#define KT_TO_UNSIGNED(name, type, high, limit) \
+  KT_FN type name(float x) { return !(x > 0.0f) ? type(0) : x >= limit ? type(high) : type(x); }
+KT_TO_SIGNED(kt_f32_to_i8, kt_i8, -128, 127, 128.0f)
+KT_TO_SIGNED(kt_f32_to_i16, kt_i16, -32768, 32767, 32768.0f)
+KT_TO_SIGNED(kt_f32_to_i32, kt_i32, (-2147483647 - 1), 2147483647, 2147483648.0f)
+KT_TO_SIGNED(kt_f32_to_i64, kt_i64, (-9223372036854775807ll - 1), 9223372036854775807ll, 9223372036854775808.0f)
+KT_TO_UNSIGNED(kt_f32_to_u8, kt_u8, 255, 256.0f)
+KT_TO_UNSIGNED(kt_f32_to_u16, kt_u16, 65535, 65536.0f)
+KT_TO_UNSIGNED(kt_f32_to_u32, kt_u32, 4294967295u, 4294967296.0f)
+KT_TO_UNSIGNED(kt_f32_to_u64, kt_u64, 18446744073709551615ull, 18446744073709551616.0f)
+
+// The nearest power of two, a tie going up; NaN below zero; saturating at both ends.
+KT_FN kt_u8 kt_f32_to_e8m0(float x) {
+  kt_u32 bits = kt_bits(x);
+  if (x != x || x < 0.0f) return 255;
+  if (bits >= 0x7f000000u) return bits >= 0x7f400000u || bits == 0x7f000000u ? 254 : 254;
+  kt_u32 exponent = bits >> 23, rest = bits & 0x7fffffu;
+  if (exponent == 0u) return bits >= 0x600000u ? 1 : 0;  // 2^-127 is 0x400000, 2^-126 0x800000
+  return kt_u8(exponent + (rest >= 0x400000u ? 1u : 0u));
+}
+
+// ---- random numbers: Philox-4x32-10, word c mod 4 of block c div 4
+
+KT_FN kt_u32 kt_random_bits(kt_i64 seed, kt_i64 counter) {
+  kt_u32 k0 = kt_u32(seed), k1 = kt_u32(kt_u64(seed) >> 32);
+  kt_u64 block = kt_u64(counter) >> 2;
+  kt_u32 x0 = kt_u32(block), x1 = kt_u32(block >> 32), x2 = 0u, x3 = 0u;
+  KT_UNROLL for (int round = 0; round < 10; ++round) {
+    kt_u64 p0 = kt_u64(x0) * 0xD2511F53u, p1 = kt_u64(x2) * 0xCD9E8D57u;
+    x0 = kt_u32(p1 >> 32) ^ x1 ^ k0;
+    x2 = kt_u32(p0 >> 32) ^ x3 ^ k1;
+    x1 = kt_u32(p1);
+    x3 = kt_u32(p0);
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  kt_u32 word = kt_u32(counter) & 3u;
+  return word == 0u ? x0 : word == 1u ? x1 : word == 2u ? x2 : x3;
+}
+
+// ---- elements of every type across lanes
+
+KT_FN float kt_swap(float x, kt_u32 mask KT_SITE) { return kt_shfl_xor(x, mask KT_PASS_SITE); }
+KT_FN kt_i32 kt_swap(kt_i32 x, kt_u32 mask KT_SITE) { return kt_shfl_xor(x, mask KT_PASS_SITE); }
+KT_FN kt_u32 kt_swap(kt_u32 x, kt_u32 mask KT_SITE) { return kt_shfl_xor(x, mask KT_PASS_SITE); }
+KT_FN bool kt_swap(bool x, kt_u32 mask KT_SITE) { return kt_shfl_xor(kt_u32(x), mask KT_PASS_SITE) != 0u; }
+KT_FN kt_i8 kt_swap(kt_i8 x, kt_u32 mask KT_SITE) { return kt_i8(kt_shfl_xor(kt_i32(x), mask KT_PASS_SITE)); }
+KT_FN kt_i16 kt_swap(kt_i16 x, kt_u32 mask KT_SITE) { return kt_i16(kt_shfl_xor(kt_i32(x), mask KT_PASS_SITE)); }
+KT_FN kt_u8 kt_swap(kt_u8 x, kt_u32 mask KT_SITE) { return kt_u8(kt_shfl_xor(kt_u32(x), mask KT_PASS_SITE)); }
+KT_FN kt_u16 kt_swap(kt_u16 x, kt_u32 mask KT_SITE) { return kt_u16(kt_shfl_xor(kt_u32(x), mask KT_PASS_SITE)); }
+KT_FN kt_u64 kt_swap(kt_u64 x, kt_u32 mask KT_SITE) {
+  kt_u32 lo = kt_shfl_xor(kt_u32(x), mask KT_PASS_SITE), hi = kt_shfl_xor(kt_u32(x >> 32), mask KT_PASS_SITE);
+  return kt_u64(hi) << 32 | lo;
+}
+KT_FN kt_i64 kt_swap(kt_i64 x, kt_u32 mask KT_SITE) { return kt_i64(kt_swap(kt_u64(x), mask KT_PASS_SITE)); }
+
+// ---- elements of every type in memory, and pieces of several
+
+template <class T> struct kt_element {};
+#define KT_ELEMENT(T, BITS, TO, FROM)                                                                        \
+  template <> struct kt_element<T> { typedef T type; };                                                      \
+  KT_FN void kt_put(kt_smem p, T x KT_SITE) { kt_st_shared_b##BITS(p, TO(x) KT_PASS_SITE); }                 \
+  KT_FN void kt_put_global(kt_out p, T x KT_SITE) { kt_st_global_b##BITS(p, TO(x) KT_PASS_SITE); }           \
+  KT_FN T kt_get_as(kt_smem p, kt_element<T> KT_SITE) { return FROM(kt_ld_shared_b##BITS(p KT_PASS_SITE)); } \
+  KT_FN T kt_get_global_as(kt_in p, kt_element<T> KT_SITE) { return FROM(kt_ld_global_b##BITS(p KT_PASS_SITE)); }
+KT_FN bool kt_truth(kt_u8 x) { return x != 0; }
+KT_FN kt_u32x2 kt_two(kt_u64 x) {
+  kt_u32x2 r;
+  r.x = kt_u32(x);
+  r.y = kt_u32(x >> 32);
+  return r;
+}
+KT_FN kt_u64 kt_one(kt_u32x2 x) { return kt_u64(x.y) << 32 | x.x; }
+KT_FN kt_i64 kt_one_signed(kt_u32x2 x) { return kt_i64(kt_one(x)); }
+KT_ELEMENT(bool, 8, kt_u8, kt_truth)
+KT_ELEMENT(kt_u8, 8, kt_u8, kt_u8)
+KT_ELEMENT(kt_i8, 8, kt_u8, kt_i8)
+KT_ELEMENT(kt_u16, 16, kt_u16, kt_u16)
+KT_ELEMENT(kt_i16, 16, kt_u16, kt_i16)
+KT_ELEMENT(kt_u32, 32, kt_u32, kt_u32)
+KT_ELEMENT(kt_i32, 32, kt_u32, kt_i32)
+KT_ELEMENT(float, 32, kt_bits, kt_from_bits)
+KT_ELEMENT(kt_u64, 64, kt_two, kt_one)
+KT_ELEMENT(kt_i64, 64, kt_two, kt_one_signed)
+template <class T> KT_FN T kt_get(kt_smem p KT_SITE) { return kt_get_as(p, kt_element<T>() KT_PASS_SITE); }
+template <class T> KT_FN T kt_get_global(kt_in p KT_SITE) { return kt_get_global_as(p, kt_element<T>() KT_PASS_SITE); }
+
+KT_FN void kt_add_global(kt_out p, float x KT_SITE) { kt_atomic_add_f32(p, x KT_PASS_SITE); }
+KT_FN void kt_add_global(kt_out p, kt_i32 x KT_SITE) { kt_atomic_add_i32(p, x KT_PASS_SITE); }
+KT_FN void kt_add_global(kt_out p, kt_u32 x KT_SITE) { kt_atomic_add_i32(p, kt_i32(x) KT_PASS_SITE); }
+
+// Pieces of up to 16 bytes as 32-bit words, the first element lowest.
+template <int BYTES> struct kt_words { kt_u32 w[(BYTES + 3) / 4]; };
+template <int BYTES> struct kt_size {};
+KT_FN kt_words<2> kt_ld_words(kt_in p, kt_size<2> KT_SITE) { kt_words<2> r; r.w[0] = kt_ld_global_b16(p KT_PASS_SITE); return r; }
+KT_FN kt_words<4> kt_ld_words(kt_in p, kt_size<4> KT_SITE) { kt_words<4> r; r.w[0] = kt_ld_global_b32(p KT_PASS_SITE); return r; }
+KT_FN kt_words<8> kt_ld_words(kt_in p, kt_size<8> KT_SITE) {
+  kt_u32x2 x = kt_ld_global_b64(p KT_PASS_SITE);
+  kt_words<8> r;
+  r.w[0] = x.x; r.w[1] = x.y;
+  return r;
+}
+KT_FN kt_words<16> kt_ld_words(kt_in p, kt_size<16> KT_SITE) {
+  kt_u32x4 x = kt_ld_global_b128(p KT_PASS_SITE);
+  kt_words<16> r;
+  r.w[0] = x.x; r.w[1] = x.y; r.w[2] = x.z; r.w[3] = x.w;
+  return r;
+}
+KT_FN void kt_st_words(kt_out p, kt_words<2> x KT_SITE) { kt_st_global_b16(p, kt_u16(x.w[0]) KT_PASS_SITE); }
+KT_FN void kt_st_words(kt_out p, kt_words<4> x KT_SITE) { kt_st_global_b32(p, x.w[0] KT_PASS_SITE); }
+KT_FN void kt_st_words(kt_out p, kt_words<8> x KT_SITE) {
+  kt_u32x2 r;
+  r.x = x.w[0]; r.y = x.w[1];
+  kt_st_global_b64(p, r KT_PASS_SITE);
+}
+KT_FN void kt_st_words(kt_out p, kt_words<16> x KT_SITE) {
+  kt_u32x4 r;
+  r.x = x.w[0]; r.y = x.w[1]; r.z = x.w[2]; r.w = x.w[3];
+  kt_st_global_b128(p, r KT_PASS_SITE);
+}
+KT_FN kt_words<4> kt_lds_words(kt_smem p, kt_size<4> KT_SITE) { kt_words<4> r; r.w[0] = kt_ld_shared_b32(p KT_PASS_SITE); return r; }
+KT_FN kt_words<8> kt_lds_words(kt_smem p, kt_size<8> KT_SITE) {
+  kt_u32x2 x = kt_ld_shared_b64(p KT_PASS_SITE);
+  kt_words<8> r;
+  r.w[0] = x.x; r.w[1] = x.y;
+  return r;
+}
+KT_FN kt_words<16> kt_lds_words(kt_smem p, kt_size<16> KT_SITE) {
+  kt_u32x4 x = kt_ld_shared_b128(p KT_PASS_SITE);
+  kt_words<16> r;
+  r.w[0] = x.x; r.w[1] = x.y; r.w[2] = x.z; r.w[3] = x.w;
+  return r;
+}
+
+// An element to and from its word; i counts elements of the word.
+KT_FN bool kt_part(kt_u32 w, int i, kt_element<bool>) { return (w >> 8 * i & 255u) != 0u; }
+KT_FN kt_u8 kt_part(kt_u32 w, int i, kt_element<kt_u8>) { return kt_u8(w >> 8 * i); }
+KT_FN kt_i8 kt_part(kt_u32 w, int i, kt_element<kt_i8>) { return kt_i8(w >> 8 * i); }
+KT_FN kt_u16 kt_part(kt_u32 w, int i, kt_element<kt_u16>) { return kt_u16(w >> 16 * i); }
+KT_FN kt_i16 kt_part(kt_u32 w, int i, kt_element<kt_i16>) { return kt_i16(w >> 16 * i); }
+KT_FN kt_u32 kt_part(kt_u32 w, int, kt_element<kt_u32>) { return w; }
+KT_FN kt_i32 kt_part(kt_u32 w, int, kt_element<kt_i32>) { return kt_i32(w); }
+KT_FN float kt_part(kt_u32 w, int, kt_element<float>) { return kt_from_bits(w); }
+KT_FN kt_u32 kt_raw(bool x) { return x ? 1u : 0u; }
+KT_FN kt_u32 kt_raw(kt_u8 x) { return x; }
+KT_FN kt_u32 kt_raw(kt_i8 x) { return kt_u8(x); }
+KT_FN kt_u32 kt_raw(kt_u16 x) { return x; }
+KT_FN kt_u32 kt_raw(kt_i16 x) { return kt_u16(x); }
+KT_FN kt_u32 kt_raw(kt_u32 x) { return x; }
+KT_FN kt_u32 kt_raw(kt_i32 x) { return kt_u32(x); }
+KT_FN kt_u32 kt_raw(float x) { return kt_bits(x); }
+#define KT_PER_WORD(T) int(4 / sizeof(T))
+
+// Loads N elements at p into array[first ..], or puts pad there; stores N elements of a piece; N words from shared memory.
+#define KT_LOAD_VECTOR(T, N, array, first, in, p, pad)                                                      \
+  do {                                                                                                      \
+    kt_words<N * sizeof(T)> kt_x = {};                                                                      \
+    if (in) kt_x = kt_ld_words(p, kt_size<N * sizeof(T)>());                                                \
+    KT_EACH(kt_e, N)                                                                                        \
+      array[(first) + kt_e] = in ? kt_part(kt_x.w[kt_e / KT_PER_WORD(T)], kt_e % KT_PER_WORD(T), kt_element<T>()) : pad; \
+  } while (0)
+#define KT_STORE_VECTOR(T, N, piece, in, p)                                                       \
+  do {                                                                                            \
+    kt_words<N * sizeof(T)> kt_x = {};                                                            \
+    KT_EACH(kt_e, N) kt_x.w[kt_e / KT_PER_WORD(T)] |= kt_raw(piece[kt_e]) << 8 * sizeof(T) * (kt_e % KT_PER_WORD(T)); \
+    if (in) kt_st_words(p, kt_x);                                                                 \
+  } while (0)
+#define KT_LOAD_WORDS(N, words, first, p)                               \
+  do {                                                                  \
+    const kt_words<4 * N> kt_x = kt_lds_words(p, kt_size<4 * N>());     \
+    KT_EACH(kt_e, N) words[(first) + kt_e] = kt_x.w[kt_e];              \
+  } while (0)
+
+// The larger and the smaller integer; the better of two candidates for argmax: NaN first, then larger, then earlier.
+template <class T> KT_FN T kt_pick_max(T a, T b) { return a > b ? a : b; }
+template <class T> KT_FN T kt_pick_min(T a, T b) { return a < b ? a : b; }
+#define KT_ARGMAX(T)                                                                \
+  KT_FN void kt_argmax(KT_LOCAL T& best, KT_LOCAL kt_i32& at, T x, kt_i32 i) {      \
+    bool nan = best != best, new_nan = x != x;                                      \
+    bool better = new_nan ? !nan || i < at : !nan && (x > best || (x == best && i < at)); \
+    best = better ? x : best;                                                       \
+    at = better ? i : at;                                                           \
+  }
+KT_ARGMAX(float)
+KT_ARGMAX(bool)
+KT_ARGMAX(kt_i8)
+KT_ARGMAX(kt_u8)
+KT_ARGMAX(kt_i16)
+KT_ARGMAX(kt_u16)
+KT_ARGMAX(kt_i32)
+KT_ARGMAX(kt_u32)
+KT_ARGMAX(kt_i64)
+KT_ARGMAX(kt_u64)
+
+// x times two powers of two, given by their codes (255 is NaN): with no overflow on the way.
+KT_FN float kt_scale_e8m0(float x, kt_u8 a, kt_u8 b) {
+  return a == 255 || b == 255 ? kt_from_bits(0x7fc00000u) : kt_scale(x, kt_i32(a) + kt_i32(b) - 254);
+}
+
+#ifndef KT_ASSERT
+#define KT_ASSERT(condition, message) ((void)(condition))
+#endif
