@@ -122,7 +122,7 @@ class _Emitter:
         self.lines: list[str] = []
         self.prelude: list[str] = []
         self.indent = "  "
-        self.taken: set[str] = {"smem", "lane", "group", "thread", "r", "i", "m", "n", "k", "e"} if False else {"smem", "lane", "group", "thread", "r"}
+        self.taken: set[str] = {"smem", "lane", "group", "thread", "r"}
         self.parameters = parameters(plan)
         self.taken |= {p.text for p in self.parameters}
         self.names: dict[Value, str] = {}
@@ -155,11 +155,11 @@ class _Emitter:
         head = [f"// {function.name} for {machine.target}, written by kittens."]
         if function.constants:
             head.append("// " + ", ".join(f"{k}={v!r}" for k, v in function.constants.items()))
-        head += [f'#include "{machine.dialect.include}"', ""]
+        head += [f'#include "{machine.dialect.include}"', '#include "kt_ops.h"', ""]
         head.append(machine.dialect.entry(entry, [(p.ctype, p.text) for p in self.parameters], self.plan.threads, shared))
         body = "\n".join(self.lines)
         if shared:
-            head.append("  KT_SHARED_MEMORY(smem);")
+            head.append(f"  KT_SHARED_MEMORY(smem, {shared});")
         for name, text in (("thread", "int(kt_thread())"), ("lane", "int(kt_lane())"), ("group", "int(kt_group())")):
             if re.search(rf"\b{name}\b", body) or any(re.search(rf"\b{name}\b", p) for p in self.prelude):
                 head.append(f"  const int {name} = {text};")
@@ -229,7 +229,7 @@ class _Emitter:
                 if text == "0":
                     names[axis] = "0"
                 else:
-                    names[axis] = self.fresh(axis)
+                    names[axis] = self.fresh(f"lane_{axis}")
                     self.prelude.append(f"  const int {names[axis]} = {text};")
             self.coordinates[layout] = names
         return self.coordinates[layout]
@@ -567,12 +567,12 @@ class _Emitter:
             slot = self.fresh("slot")
             self.line("kt_barrier();")
             self.line(f"// Tiles are loaded {depth - 1} passes ahead, into a ring of {depth}.")
-            self.open(f"for (int s = 0; s < {depth - 1}; ++s)")
+            self.open(f"for (int stage = 0; stage < {depth - 1}; ++stage)")
             ahead = self.fresh("ahead")
-            self.line(f"const kt_i64 {ahead} = {lo} + s * {step};")
+            self.line(f"const kt_i64 {ahead} = {lo} + stage * {step};")
             self.open(f"if ({ahead} < {hi})")
             for staged in rings:
-                self.copy(staged, "s", {index: ahead})
+                self.copy(staged, "stage", {index: ahead})
             self.close()
             self.line("kt_cp_async_commit();")
             self.close()
@@ -625,7 +625,7 @@ class _Emitter:
         for c, n, axis in zip(coordinates, extents, view.axes):
             if c != "kt_i64(0ll)":
                 terms.append(f"kt_i64({c}) * {n} * {axis.stride}" if axis.stride != "1" else f"kt_i64({c}) * {n}")
-            limit = self.fresh("inside")
+            limit = self.fresh("limit")
             condition = " && ".join(view.conditions)
             text = f"kt_limit({c}, {n}, {axis.extent})"
             self.line(f"const int {limit} = {f'{condition} ? {text} : 0' if condition else text};")
@@ -656,8 +656,8 @@ class _Emitter:
         buffer = self.fresh("buffer")
         first = f"smem + {staged.offset}" if staged.offset else "smem"
         self.line(f"const kt_smem {buffer} = {first}" + (f" + {slot} * {staged.slot_bytes};" if staged.depth > 1 else ";"))
-        self.open(f"KT_EACH(c, {-(-total // threads)})")
-        self.line(f"const int number = c * {threads} + thread, row = number / {per_row}, col = number % {per_row}" + (f" * {vector};" if vector > 1 else ";"))
+        self.open(f"KT_EACH(share, {-(-total // threads)})")
+        self.line(f"const int number = share * {threads} + thread, row = number / {per_row}, col = number % {per_row}" + (f" * {vector};" if vector > 1 else ";"))
         to = f"{buffer} + {_paren(lay.offset_expression(shared))}"
         guard = f"if (number < {total}) " if total % threads else ""
         if staged.width:
@@ -730,19 +730,19 @@ class _Emitter:
         if width > 1 and any(run != tuple(range(run[0], run[0] + width)) for run in runs):
             width, runs = 1, tuple((r,) for r in range(layout.registers))
         firsts = [run[0] for run in runs] if keep is None or width > 1 else list(keep)
-        first = fit(tuple(firsts), "v") if len(firsts) > 1 else str(firsts[0])
-        for v in ["v"] if first is not None and len(firsts) > 1 else [str(f) for f in firsts]:
-            r = first if v == "v" and first is not None else v
-            if v == "v":
-                self.open(f"KT_EACH(v, {len(firsts)})")
+        first = fit(tuple(firsts), "vec") if len(firsts) > 1 else str(firsts[0])
+        for v in ["vec"] if first is not None and len(firsts) > 1 else [str(f) for f in firsts]:
+            r = first if v == "vec" and first is not None else v
+            if v == "vec":
+                self.open(f"KT_EACH(vec, {len(firsts)})")
             else:
                 self.open("")
                 self.lines[-1] = self.indent[:-2] + "{"
             index = self.indices(layout, extents, r)
             where = " + ".join(f"({x}) * {a.stride}" if a.stride != "1" else f"({x})" for x, a in zip(index, view.axes) if x != "0") or "0"
             inside = " && ".join(f"{x} < {n}" for x, n, e in zip(index, limits, extents)) or "true"
-            self.line(f"const bool in = {inside};")
-            self.line(f"const {'kt_out' if store else 'kt_in'} p = {at} + kt_i64({where}) * {size};")
+            self.line(f"const bool inside = {inside};")
+            self.line(f"const {'kt_out' if store else 'kt_in'} ptr = {at} + kt_i64({where}) * {size};")
             if store is None:
                 self._load_vector(op, tile, name, r, width, size)
             else:
@@ -754,18 +754,18 @@ class _Emitter:
         c = cexpr.ctype(dtype)
         pad = cexpr.literal(op.attrs["pad"], dtype)
         if width == 1:
-            self.line(f"{name}[{r}] = in ? kt_get_global<{c}>(p) : {c}({pad});")
+            self.line(f"{name}[{r}] = inside ? kt_get_global<{c}>(ptr) : {c}({pad});")
         else:
-            self.line(f"KT_LOAD_VECTOR({c}, {width}, {name}, {r}, in, p, {c}({pad}));")
+            self.line(f"KT_LOAD_VECTOR({c}, {width}, {name}, {r}, inside, ptr, {c}({pad}));")
 
     def _store_vector(self, tile: Value, read: Reader, r: str, width: int, size: int) -> None:
         c = cexpr.ctype(dtype_of(tile))
         if width == 1:
-            self.line(f"if (in) kt_put_global(p, {c}({read(r)}));")
+            self.line(f"if (inside) kt_put_global(ptr, {c}({read(r)}));")
             return
         self.line(f"{c} piece[{width}];")
-        self.line(f"KT_EACH(e, {width}) piece[e] = {read(f'{_paren(r)} + e')};")
-        self.line(f"KT_STORE_VECTOR({c}, {width}, piece, in, p);")
+        self.line(f"KT_EACH(el, {width}) piece[el] = {read(f'{_paren(r)} + el')};")
+        self.line(f"KT_STORE_VECTOR({c}, {width}, piece, inside, ptr);")
 
     def op_store(self, op: Op) -> None:
         self.locate(op)
@@ -995,13 +995,13 @@ class _Emitter:
             self.close()
         self.line("kt_barrier();")
         lines = total // extents[axis]
-        self.open(f"for (int line = thread; line < {lines}; line += {self.plan.threads})")
-        self.line(f"const int first = line / {inner} * {inner * extents[axis]} + line % {inner};")
-        self.line(f"{c} sum = kt_get<{c}>({at} + first * {size});")
-        self.open(f"for (int i = 1; i < {extents[axis]}; ++i)")
-        where = f"{at} + (first + i * {inner}) * {size}"
-        self.line(f"sum = {self._combine('sum', c, 'sum', f'kt_get<{c}>({where})')};")
-        self.line(f"kt_put({where}, sum);")
+        self.open(f"for (int each = thread; each < {lines}; each += {self.plan.threads})")
+        self.line(f"const int from = each / {inner} * {inner * extents[axis]} + each % {inner};")
+        self.line(f"{c} total = kt_get<{c}>({at} + from * {size});")
+        self.open(f"for (int along = 1; along < {extents[axis]}; ++along)")
+        where = f"{at} + (from + along * {inner}) * {size}"
+        self.line(f"total = {self._combine('sum', c, 'total', f'kt_get<{c}>({where})')};")
+        self.line(f"kt_put({where}, total);")
         self.close()
         self.close()
         self.line("kt_barrier();")
@@ -1151,9 +1151,9 @@ class _Emitter:
         if per == 2 and producer is not None and producer.name == "cast" and dtype_of(producer.operands[0]) == "float32" and producer.operands[0] in self.held:
             if self.held[producer.operands[0]][1] == self.held[value][1]:
                 source, convert = self.held[producer.operands[0]][0], f"kt_f32x2_to_{cexpr.SHORT[dtype]}x2"
-        parts = [fit(tuple(registers[i::per]), "w") if n > 1 else str(registers[i]) for i in range(per)]
+        parts = [fit(tuple(registers[i::per]), "word") if n > 1 else str(registers[i]) for i in range(per)]
         if all(p is not None for p in parts):
-            items: list[tuple[str, str, list[str]]] = [(f"KT_EACH(w, {n}) " if n > 1 else "", "w" if n > 1 else "0", [str(p) for p in parts])]
+            items: list[tuple[str, str, list[str]]] = [(f"KT_EACH(word, {n}) " if n > 1 else "", "word" if n > 1 else "0", [str(p) for p in parts])]
         else:
             items = [("", str(w), [str(registers[w * per + i]) for i in range(per)]) for w in range(n)]
         for header, w, regs in items:
@@ -1210,7 +1210,7 @@ class _Emitter:
                 continue
             pointing, filled = found
             for r in range(start, start + per_step, filled):
-                row, col = (_paren(self.coordinate_text(pointing, axis, r)) for axis in ("row", "col"))
+                row, col = (self.coordinate_text(pointing, axis, r) for axis in ("row", "col"))
                 out = [f"{words}[{(r - shift) // per_word + w}]" for w in range(filled // per_word)]
                 self.line(move.call(out, f"{address} + {_paren(lay.offset_expression(shared, row, col))}"))
             return
@@ -1221,7 +1221,7 @@ class _Emitter:
             for r in range(start, start + per_step, per_word):
                 parts = []
                 for i in range(per_word):
-                    row, col = (_paren(self.coordinate_text(oriented, axis, r + i)) for axis in ("row", "col"))
+                    row, col = (self.coordinate_text(oriented, axis, r + i) for axis in ("row", "col"))
                     text = f"kt_get<{c}>({address} + {_paren(lay.offset_expression(shared, row, col))})"
                     parts.append(text if bits == 32 else f"kt_u32({text})" + (f" << {bits * i}" if i else ""))
                 self.line(f"{words}[{(r - shift) // per_word}] = {' | '.join(parts)};")
@@ -1229,7 +1229,7 @@ class _Emitter:
         for run in runs:
             if not start <= run[0] < start + per_step:
                 continue
-            row, col = (_paren(self.coordinate_text(oriented, axis, run[0])) for axis in ("row", "col"))
+            row, col = (self.coordinate_text(oriented, axis, run[0]) for axis in ("row", "col"))
             count = width // per_word
             self.line(f"KT_LOAD_WORDS({count}, {words}, {(run[0] - shift) // per_word}, {address} + {_paren(lay.offset_expression(shared, row, col))});")
 
@@ -1268,8 +1268,8 @@ class _Emitter:
             def at(array: str, step: str, per_tile: int, first: int, count: int) -> list[str]:
                 return [f"{array}[{f'{step} * {per_tile} + ' if step else ''}{first + w}]" for w in range(count)]
 
-            header = (f"KT_EACH(m, {mt}) " if mt > 1 else "") + (f"KT_EACH(n, {nt}) " if nt > 1 else "")
-            m, n = "m" if mt > 1 else "", "n" if nt > 1 else ""
+            header = (f"KT_EACH(mi, {mt}) " if mt > 1 else "") + (f"KT_EACH(ni, {nt}) " if nt > 1 else "")
+            m, n = "mi" if mt > 1 else "", "ni" if nt > 1 else ""
             tile = f"({m} * {nt} + {n})" if m and n else (f"{m} * {nt}" if m and nt > 1 else m) or n
             d = [f"{name}[{f'{tile} * {fd} + ' if tile else ''}{e}]" for e in range(fd)]
             a, b = at(aw, m, fa, origin["a"], fa), at(bw, n, fb, origin["b"], fb)
@@ -1307,14 +1307,14 @@ class _Emitter:
         row, col = (_paren(x) for x in indices[0])
         da, db = dtype_of(a), dtype_of(b)
         ca, cb = cexpr.ctype(da), cexpr.ctype(db)
-        self.open(f"for (int k = 0; k < {inner}; ++k)")
-        x = f"kt_get<{ca}>({at} + {offsets[0]} + ({row} * {inner} + k) * {sizes[0]})"
-        y = f"kt_get<{cb}>({at} + {offsets[1]} + (k * {cols} + {col}) * {sizes[1]})"
+        self.open(f"for (int kk = 0; kk < {inner}; ++kk)")
+        x = f"kt_get<{ca}>({at} + {offsets[0]} + ({row} * {inner} + kk) * {sizes[0]})"
+        y = f"kt_get<{cb}>({at} + {offsets[1]} + (kk * {cols} + {col}) * {sizes[1]})"
         if BY_NAME[da].kind == "f":
             x, y = cexpr.widen(x, da), cexpr.widen(y, db)
             if scaled:
-                sx = f"kt_get<kt_u8>({at} + {offsets[2]} + {row} * {inner // 32} + k / 32)"
-                sy = f"kt_get<kt_u8>({at} + {offsets[3]} + k / 32 * {cols} + {col})"
+                sx = f"kt_get<kt_u8>({at} + {offsets[2]} + {row} * {inner // 32} + kk / 32)"
+                sy = f"kt_get<kt_u8>({at} + {offsets[3]} + kk / 32 * {cols} + {col})"
                 text = f"{name}[r] += kt_scale_e8m0({x} * {y}, {sx}, {sy})"
             else:
                 text = f"{name}[r] = kt_fma({x}, {y}, {name}[r])"
@@ -1344,7 +1344,7 @@ _RESERVED = {
     "int", "float", "double", "char", "bool", "const", "for", "if", "else", "while", "do", "switch", "case", "default", "auto", "register", "this", "new", "delete",
     "class", "struct", "union", "enum", "template", "typename", "operator", "public", "private", "protected", "virtual", "static", "extern", "inline", "volatile",
     "signed", "unsigned", "short", "long", "void", "return", "goto", "sizeof", "true", "false", "half", "bfloat", "device", "constant", "threadgroup", "thread", "kernel",
-    "vertex", "fragment", "main", "program", "first", "tall", "row", "col", "number", "left", "bytes", "in", "p", "c", "v", "s", "w", "e", "m", "n", "k", "i", "line", "sum", "piece",
+    "vertex", "fragment", "main", "program", "first", "tall", "share", "number", "row", "col", "left", "bytes", "inside", "ptr", "vec", "el", "word", "mi", "ni", "kk", "stage", "each", "from", "along", "total", "piece",
 }  # fmt: skip
 
 

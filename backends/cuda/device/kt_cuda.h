@@ -12,6 +12,8 @@
 typedef unsigned char kt_u8;
 typedef unsigned short kt_u16;
 typedef unsigned int kt_u32;
+typedef signed char kt_i8;
+typedef short kt_i16;
 typedef int kt_i32;
 typedef unsigned long long kt_u64;
 typedef long long kt_i64;
