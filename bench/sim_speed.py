@@ -49,9 +49,8 @@ def main() -> None:
     )
     parser.add_argument("--size", type=int, default=256, help="of the square matrices, a multiple of 64")
     size = parser.parse_args().size
-    print(
-        f"{'kernel':24}{'unchecked':>12}{'checked':>12}{'checked, all cores':>22}   GFLOP/s, {os.cpu_count()} cores"
-    )
+    print(f"GFLOP/s; {os.cpu_count()} cores")
+    print(f"{'kernel':24}{'unchecked':>12}{'checked':>12}{'checked, all cores':>22}")
     for file, vendor, arch, threads, shared, dtype in CASES:
         program = build((KERNELS / file).read_text(), vendor, "gemm", arch)
         one, checked, every = (

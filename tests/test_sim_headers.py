@@ -17,7 +17,6 @@ from kittens.backends.hip.sim import VENDOR as HIP
 from kittens.backends.metal.sim import VENDOR as METAL
 from kittens.sim.vendor import DEVICE
 
-
 NEUTRAL = (DEVICE / "kt_convert.h", DEVICE / "kt_math.h")  # what the vendors' headers include
 
 

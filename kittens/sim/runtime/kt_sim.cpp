@@ -13,11 +13,9 @@
 
 namespace kt_sim {
 
-__thread Worker* worker;
-
 namespace {
 
-constexpr u64 kStack = 256 << 10, kGuard = 16 << 10;
+constexpr u64 kGuard = 16 << 10;  // at the low end of a stack; pages are up to 16 KiB
 enum Order : u32 { Forward, Reverse, Random };
 
 struct BarrierState {
@@ -44,20 +42,54 @@ struct Context : Worker {
   BarrierState barriers[kBarriers];
   Shadow shadow;
   void* scheduler;
-  char* stacks;
+  char *stacks, *stacks_mapped;  // aligned to kStack, and as the system gave them
   u64 random, meetings, barriers_met;
   u32 order;
   bool faulted;
   pthread_t thread;
 };
 
-Context& context() { return *static_cast<Context*>(worker); }
+Context& context() { return static_cast<Context&>(*worker); }  // of the fiber that asks
+
+// Of the thread, for the handler of crashes, which has a stack of its own.
+thread_local Context* thread_context;
 
 u64 next_random(u64& state) {  // splitmix64
   u64 z = state += 0x9e3779b97f4a7c15ull;
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
   z = (z ^ z >> 27) * 0x94d049bb133111ebull;
   return z ^ z >> 31;
+}
+
+// ---- leaving a program with a fault: the first one of a launch is kept
+
+[[noreturn]] void leave_with(Context& c, FaultKind kind, Lane* lane, const Site* site, const char* format, va_list arguments) {
+  if (!lane) lane = c.lane;
+  if (!__atomic_exchange_n(&c.shared_launch->faulted, 1, __ATOMIC_ACQ_REL)) {
+    Fault& f = c.shared_launch->launch->fault;
+    memcpy(f.program, c.program, sizeof f.program);
+    f.thread = lane->thread;
+    f.lane = lane->thread & (c.lanes - 1);
+    f.group = lane->thread >> c.lane_bits;
+    f.mark = lane->mark;
+    f.line = site ? site->_M_line : 0;
+    f.file = site ? site->_M_file_name : "";
+    f.function = site ? site->_M_function_name : "";
+    vsnprintf(f.message, sizeof f.message, format, arguments);
+    f.kind = kind;
+  }
+  c.faulted = true;
+  void* nowhere;
+  kt_fiber_switch(&nowhere, c.scheduler);
+  __builtin_trap();
+}
+
+[[noreturn]] void leave(Context& c, FaultKind kind, Lane* lane, const Site* site, const char* format, ...)
+    __attribute__((format(printf, 5, 6)));
+void leave(Context& c, FaultKind kind, Lane* lane, const Site* site, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  leave_with(c, kind, lane, site, format, arguments);
 }
 
 // ---- lanes of a group
@@ -272,7 +304,7 @@ void start_program(Context& c) {
     l.copies_count = 0;
     l.batch = 0;
     // Tops are staggered: stacks a power of two apart would all want the same lines of the cache.
-    l.stack = kt_fiber_prepare(c.stacks + (i + 1) * kStack - i % 61 * 192, lane_main);
+    l.stack = kt_fiber_prepare(c.stacks + (i + 1) * kStack - 64 - i % 61 * 192, lane_main);
   }
   for (u32 i = 0; i < c.group_count; i++) {
     Group& g = c.groups[i];
@@ -302,7 +334,7 @@ void run_program(Context& c) {
       // On a fiber's stack, so that the report can leave like any other.
       c.group = &c.groups[i];
       Lane& l = c.lane_table[0];
-      l.stack = kt_fiber_prepare(c.stacks + kStack, [] { report_stuck(context()); });
+      l.stack = kt_fiber_prepare(c.stacks + kStack - 64, [] { report_stuck(context()); });
       c.lane = &l;
       kt_fiber_switch(&c.scheduler, l.stack);
       return;
@@ -336,9 +368,9 @@ constexpr u64 kFlush = 1u << 24;  // FZ
 void* run_worker(void* argument) {
   Context& c = *static_cast<Context*>(argument);
   Shared& s = *c.shared_launch;
-  Worker* before = worker;
+  Context* before = thread_context;
   u64 mode = float_mode();
-  worker = &c;
+  thread_context = &c;
   if (s.entry.flush) set_float_mode(mode | kFlush);
   Launch& launch = *s.launch;
   while (!__atomic_load_n(&s.faulted, __ATOMIC_RELAXED)) {
@@ -353,7 +385,7 @@ void* run_worker(void* argument) {
     if (c.faulted) break;
   }
   set_float_mode(mode);
-  worker = before;
+  thread_context = before;
   return nullptr;
 }
 
@@ -377,8 +409,11 @@ void open_context(Context& c, Shared& s) {
   c.shared = static_cast<u8*>(shared);
   c.lane_table = static_cast<Lane*>(calloc(c.threads, sizeof(Lane)));
   c.shadow.open(c.checks ? c.shared_bytes : 0);
-  c.stacks = static_cast<char*>(mmap(nullptr, c.threads * kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0));
+  u64 size = (c.threads + 1) * kStack;
+  c.stacks_mapped = static_cast<char*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0));
+  c.stacks = reinterpret_cast<char*>((reinterpret_cast<u64>(c.stacks_mapped) + kStack - 1) & ~(kStack - 1));
   for (u32 i = 0; i < c.threads; i++) {
+    *Current::slot_of(reinterpret_cast<u64>(c.stacks + i * kStack)) = &c;
     mprotect(c.stacks + i * kStack, kGuard, PROT_NONE);
     c.lane_table[i].thread = i;
   }
@@ -394,14 +429,15 @@ void close_context(Context& c) {
   for (u32 i = 0; i < c.threads; i++) free(c.lane_table[i].copies);
   free(c.lane_table);
   free(c.shared);
-  munmap(c.stacks, c.threads * kStack);
+  munmap(c.stacks_mapped, (c.threads + 1) * kStack);
   c.shadow.close();
 }
 
 // ---- crashes: a pointer used past our functions, or a stack run over
 
 void on_crash(int signal_number, siginfo_t* info, void*) {
-  if (!worker || !worker->lane) {
+  Context* c = thread_context;
+  if (!c || !c->lane) {
     signal(signal_number, SIG_DFL);
     return;
   }
@@ -410,9 +446,9 @@ void on_crash(int signal_number, siginfo_t* info, void*) {
   sigemptyset(&set);
   sigaddset(&set, signal_number);
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
-  kt_sim_fault(FaultKind::Crash, nullptr, worker->site,
-               "memory touched outside the kt_ functions, or a stack overrun, at address %p (the line is of the last kt_ function)",
-               info->si_addr);
+  leave(*c, FaultKind::Crash, nullptr, c->site,
+        "memory touched outside the kt_ functions, or a stack overrun, at address %p (the line is of the last kt_ function)",
+        info->si_addr);
 }
 
 struct CrashGuard {
@@ -467,28 +503,9 @@ void kt_sim_meet(Meeting meeting, void* operand) {
 }
 
 void kt_sim_fault(FaultKind kind, Lane* lane, const Site* site, const char* format, ...) {
-  Context& c = context();
-  if (!lane) lane = c.lane;
-  if (!__atomic_exchange_n(&c.shared_launch->faulted, 1, __ATOMIC_ACQ_REL)) {
-    Fault& f = c.shared_launch->launch->fault;
-    memcpy(f.program, c.program, sizeof f.program);
-    f.thread = lane->thread;
-    f.lane = lane->thread & (c.lanes - 1);
-    f.group = lane->thread >> c.lane_bits;
-    f.mark = lane->mark;
-    f.line = site ? site->_M_line : 0;
-    f.file = site ? site->_M_file_name : "";
-    f.function = site ? site->_M_function_name : "";
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(f.message, sizeof f.message, format, arguments);
-    va_end(arguments);
-    f.kind = kind;
-  }
-  c.faulted = true;
-  void* nowhere;
-  kt_fiber_switch(&nowhere, c.scheduler);
-  __builtin_trap();
+  va_list arguments;
+  va_start(arguments, format);
+  leave_with(context(), kind, lane, site, format, arguments);
 }
 
 void kt_sim_global_fault(const void* pointer, u32 bytes, u32 write) {

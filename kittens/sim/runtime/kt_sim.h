@@ -104,9 +104,27 @@ struct Worker {
   const char* function;  // its name
 };
 
-// One per worker thread; fibers never move between threads. Kept in the static block of thread storage where there
-// is one, since every memory access reads it.
-extern __thread Worker* worker __attribute__((visibility("hidden"), tls_model("initial-exec")));
+// The worker of the fiber that asks. Every memory access wants it, and thread-local storage is slow in a library that is
+// loaded late (and its fast kind scarce: a process can load a few dozen such libraries). So it stands in the last word
+// of every fiber's stack, and stacks are aligned to their size.
+constexpr u64 kStack = 256 << 10;
+struct Current {
+  static Worker** slot_of(u64 address_in_stack) {
+    return reinterpret_cast<Worker**>((address_in_stack | (kStack - 1)) - (sizeof(Worker*) - 1));
+  }
+  Worker* get() const {
+    u64 stack_pointer;
+#if defined(__x86_64__)
+    asm("movq %%rsp, %0" : "=r"(stack_pointer));
+#else
+    asm("mov %0, sp" : "=r"(stack_pointer));
+#endif
+    return *slot_of(stack_pointer);
+  }
+  Worker* operator->() const { return get(); }
+  Worker& operator*() const { return *get(); }
+};
+inline constexpr Current worker{};
 
 extern "C" {
 // Reports the fault and leaves the program; does not return. `lane` null: the lane now running.
