@@ -1,4 +1,4 @@
-"""NVIDIA GPUs, after ThunderKittens. This version knows the targets and does not emit code for them yet."""
+"""NVIDIA GPUs, after ThunderKittens: CUDA text compiled by NVRTC, run through CuPy, or on the CPU simulator."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import os
 from importlib.util import find_spec
 from typing import Any
 
-from kittens.errors import UnavailableError
+from kittens.arguments import TensorArg
+from kittens.dtypes import DType, as_dtype
+from kittens.errors import DTypeError, UnavailableError
 from kittens.plugins import hookimpl
 from kittens.runtime import Launch, Run
-from kittens.targets import Target, TargetInfo
+from kittens.targets import Numerics, Target, TargetInfo
 
 ARCHITECTURES = {
     "": "the NVIDIA GPU of this machine",
@@ -22,36 +24,155 @@ ARCHITECTURES = {
 @functools.cache
 def missing() -> dict[str, str]:
     """For each way a target could work, what is missing. Drivers and packages are looked for, not loaded."""
-    text = "this version of kittens does not emit code for NVIDIA GPUs yet"
+    from kittens.backends.cuda.compile import available
+
+    out = {}
     absent = [] if any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg"))) else ["the NVIDIA driver"]
     packages = [name for name in ("cupy", "cuda") if find_spec(name) is None]
     if packages:
         absent.append(f"{' and '.join(packages)} (pip install 'kittens-gpu[cuda]')")
-    also = f"; also missing here: {', '.join(absent)}" if absent else ""
-    return {"execute": text + also, "simulate": text, "compile": text}
+    if absent:
+        out["execute"] = f"missing: {', '.join(absent)}"
+    if available():
+        out["compile"] = available()
+    if not os.environ.get("KITTENS_CLANG") and find_spec("ziglang") is None:
+        out["simulate"] = "a host compiler: pip install 'kittens-gpu[sim]'"
+    return out
 
 
 @hookimpl
 def kittens_targets() -> list[TargetInfo]:
-    names = {"cuda" + (f":{arch}" if arch else ""): text for arch, text in ARCHITECTURES.items()}
-    return [TargetInfo(name, text, missing=missing()) for name, text in names.items()]
+    lacks = missing()
+    out = []
+    for arch, text in ARCHITECTURES.items():
+        name = "cuda" + (f":{arch}" if arch else "")
+        ways = ("execute", "compile")
+        out.append(TargetInfo(name, text, tuple(w for w in ways if w not in lacks), {w: lacks[w] for w in ways if w in lacks}))
+        if arch:
+            can = () if "simulate" in lacks else ("simulate",)
+            out.append(TargetInfo(f"{name}@sim", f"{text}, simulated on the CPU", can, {w: lacks[w] for w in ("simulate",) if w in lacks}))
+    return out
 
 
 @hookimpl
-def kittens_plan(target: Target, function: Any) -> None:
-    if target.backend == "cuda":
-        raise UnavailableError(
-            f"no plan for {target}: {missing()['compile']}", hint="kernel.ir(...) shows the tile IR"
-        )
+def kittens_adopt(array: Any) -> TensorArg | None:
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if interface is None:
+        return None
+    dtype = _dtype(array, interface)
+    size = dtype.bytes
+    shape = tuple(interface["shape"])
+    strides = interface.get("strides")
+    if strides is None:
+        from kittens.arguments import contiguous
+
+        elements = contiguous(shape)
+    else:
+        elements = tuple(s // size for s in strides)
+    address, read_only = interface["data"]
+    device = getattr(getattr(array, "device", None), "id", None)
+    if device is None:
+        device = getattr(getattr(array, "device", None), "index", None) or 0
+    end = address + size * (1 + sum(max(0, s * (n - 1)) for s, n in zip(elements, shape)))
+    span = (("cuda", device), address, end) if 0 not in shape else None
+    target = Target("cuda") if device == 0 else Target("cuda", index=device)
+    alignment = min(16, address & -address) if address else 16
+    return TensorArg(dtype, shape, elements, target, _Device(address, array), not read_only, alignment, span)
+
+
+class _Device:
+    """An address on a device, and the array that keeps it alive."""
+
+    __slots__ = ("owner", "ptr")
+
+    def __init__(self, ptr: int, owner: Any):
+        self.ptr = ptr
+        self.owner = owner
+
+
+def _dtype(array: Any, interface: dict[str, Any]) -> DType:
+    name = str(getattr(array, "dtype", "")).removeprefix("torch.")
+    try:
+        return as_dtype(name)
+    except DTypeError:
+        return as_dtype(interface["typestr"])
+
+
+@hookimpl
+def kittens_empty(like: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+    if getattr(like, "__cuda_array_interface__", None) is None:
+        return None
+    if type(like).__module__.split(".")[0] == "torch":
+        import torch
+
+        return torch.empty(shape, dtype=getattr(torch, dtype.name), device=like.device)
+    import cupy
+
+    with cupy.cuda.Device(like.device.id):
+        return cupy.empty(shape, dtype.numpy)
+
+
+@hookimpl
+def kittens_numerics(target: Target) -> Numerics | None:
+    if target.backend != "cuda":
+        return None
+    # Largest errors of the device headers' functions, in units in the last place (tests/test_sim_math.py measures them).
+    ulp = {"exp": 2.0, "exp2": 2.0, "log": 2.0, "log2": 2.0, "rsqrt": 2.0, "sin": 2.0, "cos": 2.0, "tanh": 3.0, "erf": 3.0}
+    native = target.arch == "sm_90a"
+    float8 = {n: "native" if native else "emulated" for n in ("float8_e4m3fn", "float8_e5m2")}
+    return Numerics(ulp, float8={**float8, "float8_e4m3fnuz": "emulated", "float8_e5m2fnuz": "emulated"})
+
+
+def _machine(target: Target) -> Any:
+    from kittens.backends.cuda.machine import DEFAULT, machine
+
+    return machine(target.arch or DEFAULT)
+
+
+@hookimpl
+def kittens_plan(target: Target, function: Any) -> Any:
+    if target.backend != "cuda":
+        return None
+    from kittens.codegen.pipeline import planned
+
+    return planned(function, _machine(target))[0]
+
+
+@hookimpl
+def kittens_emit(target: Target, plan: Any) -> Any:
+    if target.backend != "cuda":
+        return None
+    from kittens.codegen.pipeline import planned
+
+    return planned(plan.function, _machine(target))[1]
+
+
+@hookimpl
+def kittens_compile(target: Target, plan: Any, source: Any) -> Any:
+    if target.backend != "cuda":
+        return None
+    from kittens.backends.cuda.compile import compile_source
+
+    return compile_source(source, _machine(target).arch)
 
 
 @hookimpl
 def kittens_launch(target: Target, launch: Launch) -> Run | None:
     if target.backend != "cuda":
         return None
+    how = "simulate" if target.simulated else "execute"
     # A fault of the kernel itself is reported before any device is looked for.
     launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
-    raise UnavailableError(
-        f"{target} cannot run kernel {launch.kernel.name}: {missing()['execute']}",
-        hint="run it on the reference with on='numpy'; `kittens doctor` says what this machine can do",
-    )
+    if how in missing():
+        raise UnavailableError(f"{target} cannot run kernel {launch.kernel.name}: {missing()[how]}",
+                               hint="run it on the reference with on='numpy'; `kittens doctor` says what this machine can do")  # fmt: skip
+    if target.simulated:
+        from kittens.backends.cuda.sim import VENDOR
+        from kittens.codegen.pipeline import run_simulated
+
+        run_simulated(launch, _machine(target), VENDOR)
+        return Run(launch.kernel.name, str(target), "simulated", launch.grid, launch.constants)
+    from kittens.backends.cuda.launch import execute
+
+    execute(target, launch)
+    return Run(launch.kernel.name, str(target), "executed", launch.grid, launch.constants)

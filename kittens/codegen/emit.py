@@ -19,7 +19,7 @@ from kittens.codegen import cexpr
 from kittens.codegen.machine import Machine
 from kittens.codegen.placement import Matrix, axis_name, dtype_of, is_tile, related, shape, squeezed
 from kittens.codegen.plan import PURE_SCALARS, Plan, Staged, divisor, source_of
-from kittens.codegen.views import Resolved, extent_text, resolve, stride_text
+from kittens.codegen.views import Resolved, cname, extent_text, resolve, stride_text
 from kittens.dtypes import BY_NAME
 from kittens.errors import InternalError, UnavailableError
 from kittens.ir import Op, Region, TensorType, Value, base
@@ -66,9 +66,9 @@ def parameters(plan: Plan) -> tuple[Parameter, ...]:
     for value in plan.function.params:
         t = value.type
         if not isinstance(t, TensorType):
-            out.append(Parameter("scalar", value.name, 0, cexpr.ctype(t.dtype.name), value.name))
+            out.append(Parameter("scalar", value.name, 0, cexpr.ctype(t.dtype.name), cname(value.name)))
             continue
-        out.append(Parameter("pointer", value.name, 0, "kt_out" if value.name in stored else "kt_in", value.name))
+        out.append(Parameter("pointer", value.name, 0, "kt_out" if value.name in stored else "kt_in", cname(value.name)))
         out += [Parameter("extent", value.name, i, "kt_i64", extent_text(value, i)) for i in range(t.rank) if t.dims[i].value is None]
         out += [Parameter("stride", value.name, i, "kt_i64", stride_text(value, i)) for i in range(t.rank) if t.strides[i].value is None]
     out += [Parameter("grid", "", i, "kt_i32", f"grid_{i}") for i in range(plan.function.grid_rank)]
@@ -209,7 +209,7 @@ class _Emitter:
             return self.names[value]
         op = value.producer
         if op is None:
-            return value.name
+            return cname(value.name)
         if op.name == "const":
             return cexpr.literal(op.attrs["value"], op.attrs["dtype"])
         if op.name == "dim":
@@ -634,7 +634,7 @@ class _Emitter:
         size = tensor.dtype.bytes
         total = " + ".join(terms)
         pointer = "kt_out" if view.parameter.name in self.stored else "kt_in"
-        self.line(f"const {pointer} {at} = {view.parameter.name}" + (f" + ({total}) * {size};" if total else ";"))
+        self.line(f"const {pointer} {at} = {cname(view.parameter.name)}" + (f" + ({total}) * {size};" if total else ";"))
         return view, at, limits
 
     def copy(self, staged: Staged, slot: str, env: dict[Value, str]) -> None:
@@ -662,7 +662,7 @@ class _Emitter:
         guard = f"if (number < {total}) " if total % threads else ""
         if staged.width:
             self.line(f"const int left = row < {row_limit} ? ({col_limit} - col) * {size} : 0, bytes = left < 0 ? 0 : left < {staged.width} ? left : {staged.width};")
-            source = f"bytes ? {at} + (row * {row_axis.stride} + col) * {size} : {view.parameter.name}"
+            source = f"bytes ? {at} + (row * {row_axis.stride} + col) * {size} : {cname(view.parameter.name)}"
             self.line(f"{guard}kt_cp_async_b{staged.width * 8}({to}, {source}, kt_u32(bytes));")
         else:
             c = cexpr.ctype(dtype_of(op.result))

@@ -32,18 +32,31 @@ class Resolved:
     aligned: int = 256
 
 
+_WORDS = set(
+    "int float double char bool const for if else while do switch case default auto register this new delete class struct union "
+    "enum template typename operator public private protected virtual static extern inline volatile signed unsigned short long "
+    "void return goto sizeof true false half bfloat device constant threadgroup thread kernel vertex fragment main smem lane group "
+    "grid_0 grid_1 grid_2 asm typeid using namespace try catch throw break continue and or not xor float2 float4 int2 uint ulong".split()
+)
+
+
+def cname(name: str) -> str:
+    """A parameter's name as C takes it."""
+    return f"{name}_" if name in _WORDS or name.startswith("kt_") else name
+
+
 def extent_text(value: Value, axis: int) -> str:
     """The name or number of a parameter's extent."""
     assert isinstance(value.type, TensorType)
     known = value.type.dims[axis].value
-    return str(known) if known is not None else f"{value.name}_n{axis}"
+    return str(known) if known is not None else f"{cname(value.name)}_n{axis}"
 
 
 def stride_text(value: Value, axis: int) -> str:
     """The name or number of a parameter's stride."""
     assert isinstance(value.type, TensorType)
     known = value.type.strides[axis].value
-    return str(known) if known is not None else f"{value.name}_s{axis}"
+    return str(known) if known is not None else f"{cname(value.name)}_s{axis}"
 
 
 def resolve(value: Value, scalar: Callable[[Value], str]) -> Resolved:
