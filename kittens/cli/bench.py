@@ -29,7 +29,7 @@ from kittens.targets import parse
     help='Write JSON to FILE ("-": standard output, without the table).',
 )
 def bench(on: str, pattern: str | None, seconds: float, only_list: bool, json_file: str | None) -> None:
-    """Time what has a benchmark for TARGET; the exit code is 1 if a median is over its limit.
+    """Time what has a benchmark for TARGET; the exit code is 1 if a least time is over its limit.
 
     Figures hold for this machine as it is now. What needs a device is offered for that device's targets only.
     """
