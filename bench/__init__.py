@@ -57,8 +57,8 @@ class Result:
 
     @property
     def within(self) -> bool:
-        """Whether the median keeps to the limit, if there is one."""
-        return self.limit is None or self.median <= self.limit
+        """Whether the least time keeps to the limit, if there is one. The least is what other work disturbs least."""
+        return self.limit is None or self.least <= self.limit
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""

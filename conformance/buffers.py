@@ -55,13 +55,11 @@ def allocate(shape: tuple[int, ...], dtype: DType, layout: str = "plain") -> Buf
     raw = raw[aligned : aligned + (2 * GUARD + span + 1) * size]
     flat = (raw & 1).view(np.bool_) if dtype.kind == "b" else raw.view(dtype.numpy)
     start = GUARD + (layout == "offset")
-    body = flat[start : start + span]
-    view = np.lib.stride_tricks.as_strided(body, shape, tuple(s * size for s in strides))
+    view = np.ndarray(shape, flat.dtype, flat, start * size, tuple(s * size for s in strides))
     if layout == "reversed" and shape:
         view = view[::-1]
     mask = np.zeros(flat.size, bool)
-    inner = np.lib.stride_tricks.as_strided(mask[start : start + span], shape, strides)
-    inner[...] = True
+    np.ndarray(shape, np.bool_, mask, start, strides)[...] = True
     return Buffer(flat, view, mask)
 
 

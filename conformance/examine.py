@@ -13,6 +13,7 @@ from kittens.conformance.buffers import Buffer, allocate, native_bytes, poison, 
 from kittens.conformance.case import Arg, Case, In, InOut, Out
 from kittens.conformance.judge.bounded import Bounded, Unjudgeable
 from kittens.conformance.judge.oracle import Memory, judge, memory_of
+from kittens.conformance.judge.rounding import Rules
 from kittens.conformance.verdict import compare
 from kittens.dtypes import as_dtype, float64
 from kittens.targets import Numerics, Target
@@ -86,7 +87,7 @@ def _examine(case: Case, target: Target, numerics: Numerics) -> tuple[str, float
     grid = runtime.evaluate_grid(case.kernel, described, settled)
     tensors = {n: _memory(spec[n], buffers[n]) for n in buffers}
     with np.errstate(all="ignore"):
-        judge(case.kernel, tensors, described, settled, grid, numerics)
+        judge(case.kernel, tensors, described, settled, grid, Rules(numerics, follows=case.textbook is None))
     expected = {n: tensors[n].bounded() for n in buffers}
     before = {}
     for name, buffer in buffers.items():
@@ -94,7 +95,7 @@ def _examine(case: Case, target: Target, numerics: Numerics) -> tuple[str, float
             buffer.view[...] = poison(expected[name].v, expected[name].dtype)
         before[name] = native_bytes(buffer.view).copy(), buffer.outside().copy()
 
-    done = case.kernel(*arguments.values(), on=target, **case.constants)
+    done = case.kernel(**arguments, on=target, **case.constants)
     _check_run(done, case, target, settled, grid)
 
     problems, worst, judged, unknown = [], 0.0, 0, 0

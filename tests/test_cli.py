@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -41,8 +42,12 @@ number = 3
 """
 
 
+#: click before 8.2 mixes the two streams unless told not to.
+SEPARATE = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
+
+
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments)
+    return CliRunner(**SEPARATE).invoke(main, arguments)  # type: ignore[arg-type, unused-ignore]
 
 
 def fails(code: int, *arguments: str) -> str:

@@ -21,7 +21,26 @@ UNARY = {
     "square": (lambda x: x**2, FLOATS + INTEGERS),
     **{
         name: (getattr(kt, name), FLOATS)
-        for name in ["sqrt", "reciprocal", "floor", "ceil", "trunc", "round", "exp", "exp2", "log", "log2", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid", "silu", "gelu"]
+        for name in [
+            "sqrt",
+            "reciprocal",
+            "floor",
+            "ceil",
+            "trunc",
+            "round",
+            "exp",
+            "exp2",
+            "log",
+            "log2",
+            "rsqrt",
+            "sin",
+            "cos",
+            "tanh",
+            "erf",
+            "sigmoid",
+            "silu",
+            "gelu",
+        ]
     },
     "gelu_tanh": (lambda x: kt.gelu(x, "tanh"), FLOATS),
 }

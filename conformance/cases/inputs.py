@@ -104,7 +104,8 @@ def halfway(source: DType, to: DType, rng: np.random.Generator) -> Array:
     from kittens.conformance.judge.formats import spacing
 
     x = representable(to, rng)
-    middle = x + np.sign(x + (x == 0)) * spacing(to, x) / 2
+    with np.errstate(over="ignore"):
+        middle = x + np.sign(x + (x == 0)) * spacing(to, x) / 2
     ends = np.array([to.max, -to.max]) * (1 + to.unit_roundoff)
     points = np.concatenate([x, middle, ends, [0.0, -0.0, np.inf, -np.inf, np.nan]])
     with np.errstate(all="ignore"):

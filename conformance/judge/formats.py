@@ -86,9 +86,9 @@ def _nearest_scale(x: Array) -> Array:
     return np.where(np.isnan(x) | (x < 0), np.nan, y)
 
 
-def integer_to_odd(x: Array) -> Array:
-    """Integers as float64, the last bit set if anything was lost, so that rounding on to <= 51 bits is correct."""
-    if x.dtype.itemsize < 8:
+def integer_to_odd(x: Array, to: DType) -> Array:
+    """Integers as float64, the last bit set if anything was lost, so that rounding on to `to` is correct."""
+    if x.dtype.itemsize < 8 or to == float64:
         return x.astype(np.float64)
     small = (x < 2**53) if x.dtype.kind == "u" else (x < 2**53) & (x > -(2**53))
     sticky = ((x & x.dtype.type(0x7FF)) != 0).astype(x.dtype)

@@ -21,7 +21,6 @@ from kittens.eager import Eager, interpret
 from kittens.ir import Function, TileType
 from kittens.kernel import Kernel, tensor_parameter
 from kittens.opset import Call
-from kittens.targets import Numerics
 from kittens.tile import Tile, running
 
 
@@ -142,13 +141,13 @@ def judge(
     arguments: dict[str, Argument],
     constants: dict[str, Any],
     grid: Sequence[int],
-    numerics: Numerics,
+    rules: Rules,
 ) -> set[str]:
     """Run every program of a kernel on `tensors`, in place. Returns the names of the operations it used.
 
     A product added to a tile counts as one accumulation, whose bound covers both ways of doing it.
     """
-    arithmetic = Judge(Rules(numerics))
+    arithmetic = Judge(rules)
     for program in itertools.product(*map(range, grid)):
         machine = Eager(arithmetic, grid, program, fuses_products=True)
         with running(machine):
@@ -166,7 +165,7 @@ def judge_ir(
     numerics: Numerics,
 ) -> None:
     """The same by way of a traced function."""
-    arithmetic = Judge(Rules(numerics))
+    arithmetic = Judge(rules)
     values = []
     for parameter in function.params:
         argument = arguments[parameter.name]

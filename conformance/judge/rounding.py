@@ -16,9 +16,15 @@ from kittens.targets import Numerics
 
 @dataclass(frozen=True)
 class Rules:
-    """What the rules need to know of the target."""
+    """What the rules need to know.
+
+    numerics: what the target promises. follows: whether known operands give known, rounded results (the sharpest
+    judgement of a target); if not, results stay unrounded and their roundings count as errors, so that values can be
+    compared with a formula over the reals.
+    """
 
     numerics: Numerics
+    follows: bool = True
 
     @property
     def flushes(self) -> bool:
@@ -91,6 +97,7 @@ def rounded(rules: Rules, dtype: DType, v: Array, e: Array, exact: Array, *, onc
     """
     wide = computing(dtype)
     plain = nearest(dtype, v if once else nearest(wide, v))
+    exact = known(rules, exact, v, plain)
     if exact.all() and not rules.flushes:
         return Bounded(dtype, plain, np.zeros(v.shape))
     with np.errstate(all="ignore"):
@@ -100,6 +107,11 @@ def rounded(rules: Rules, dtype: DType, v: Array, e: Array, exact: Array, *, onc
             e = np.where(np.abs(v) - e < float32.tiny, e + np.where(v == 0, 0.0, float32.tiny), e)
         e = add_rounding(dtype, v, e)
         return settled(dtype, np.where(exact, plain, v), np.where(exact, 0.0, e))
+
+
+def known(rules: Rules, exact: Array, v: Array, plain: Array) -> Array:
+    """Where a result counts as known: its operands are, and it is followed through its rounding or needs none."""
+    return exact if rules.follows else exact & ((plain == v) | np.isnan(v))
 
 
 def add_rounding(dtype: DType, v: Array, e: Array) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 from kittens.conformance.judge.bounded import SIGN, Bounded, exactly
 from kittens.conformance.judge.elementwise import rule
 from kittens.conformance.judge.formats import codes, decode, integer_to_odd, nearest, spacing, to_integer
-from kittens.conformance.judge.rounding import Rules, settled, taken
+from kittens.conformance.judge.rounding import Rules, known, settled, taken
 from kittens.dtypes import Array, DType, as_dtype, float64
 from kittens.opset import Call
 
@@ -21,8 +21,11 @@ def _both(f: Callable[[Array], Array], x: Bounded) -> Bounded:
 @rule("const")
 def _const(rules: Rules, call: Call) -> Bounded:
     to, value = call.result.dtype, call.attrs["value"]
-    v = nearest(to, np.float64(value)) if to.kind in "fs" else np.array(value, to.numpy)
-    return exactly(to, np.broadcast_to(v, call.result.shape))
+    if to.kind in "fs":
+        number = _to_float(rules, to, exactly(float64, np.array(value, np.float64)))
+    else:
+        number = exactly(to, np.array(value, to.numpy))
+    return _both(lambda y: np.broadcast_to(y, call.result.shape), number)
 
 
 @rule("arange")
@@ -75,12 +78,12 @@ def _join(rules: Rules, call: Call, a: Bounded, b: Bounded) -> Bounded:
 
 @rule("bitcast")
 def _bitcast(rules: Rules, call: Call, x: Bounded) -> Bounded:
-    """The bits of known elements. NaN has several encodings, so its bits are not known."""
+    """The bits of known elements. A NaN that has several encodings leaves them open."""
     source, to = x.dtype, call.result.dtype
     native = _encode(x)
     v = decode(np.ascontiguousarray(native).view(to.numpy).reshape(x.v.shape), to)
     e = np.where(x.e > 0, np.inf, 0.0)
-    if source.kind in "fs" and to.kind not in "fs":
+    if source.kind == "f" and not source.name.endswith("fnuz"):
         e = np.where(np.isnan(x.v), np.inf, e)
     return Bounded(to, v, e)
 
@@ -123,14 +126,15 @@ def _to_float(rules: Rules, to: DType, raw: Bounded) -> Bounded:
     """To a float: exact when nothing is lost, else one rounding to nearest even; 8-bit floats saturate."""
     source = raw.dtype
     whole = source.kind in "biu"
-    v = integer_to_odd(raw.v.astype(np.int8) if source.kind == "b" else raw.v) if whole else raw.v
+    v = integer_to_odd(raw.v.astype(np.int8) if source.kind == "b" else raw.v, to) if whole else raw.v
     widens = source.kind == "f" and to.kind == "f" and _holds(to, source)
     if widens:
         return Bounded(to, v, raw.e)
     if rules.flushes and source.kind == "f":
         raw = taken(rules, raw)
     plain = nearest(to, v)
-    if raw.exact:
+    sure = known(rules, raw.certain, v, plain)
+    if sure.all():
         return Bounded(to, plain, np.zeros(v.shape))
     with np.errstate(invalid="ignore"):
         if to.bits == 8:  # rounding is monotone: the ends of the interval tell all
@@ -141,10 +145,11 @@ def _to_float(rules: Rules, to: DType, raw: Bounded) -> Bounded:
             )
             either = (plain == 0) & (raw.e > 0) & (np.signbit(low) != np.signbit(high))
             e = np.where((raw.e == SIGN) | (either & (e == 0)), SIGN, e)
-            sure = np.isnan(v) & (raw.e == 0)
-            return Bounded(to, plain, np.where(sure, 0.0, np.where(np.isnan(e) | np.isinf(raw.e), np.inf, e)))
-        e = np.where(raw.e > SIGN, raw.e + spacing(to, np.abs(v) + raw.e) / 2, raw.e)
-        return settled(to, np.where(raw.e > 0, v, plain), e)
+            return Bounded(
+                to, plain, np.where(raw.certain, 0.0, np.where(np.isnan(e) | np.isinf(raw.e), np.inf, e))
+            )
+        e = np.where(raw.e == SIGN, SIGN, raw.e + spacing(to, np.abs(v) + raw.e) / 2)
+        return settled(to, np.where(sure, plain, v), np.where(sure, 0.0, e))
 
 
 def _holds(to: DType, source: DType) -> bool:

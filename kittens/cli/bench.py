@@ -6,10 +6,9 @@ import platform
 from typing import Any
 
 import click
-from rich.progress import Progress
 
 from kittens import plugins
-from kittens.cli.output import console, dump, stderr, table, write_text
+from kittens.cli.output import console, dump, progress, table, write_text
 from kittens.errors import ArgumentError
 from kittens.targets import parse
 
@@ -30,7 +29,7 @@ from kittens.targets import parse
     help='Write JSON to FILE ("-": standard output, without the table).',
 )
 def bench(on: str, pattern: str | None, seconds: float, only_list: bool, json_file: str | None) -> None:
-    """Time what has a benchmark for TARGET; the exit code is 1 if a median is over its limit.
+    """Time what has a benchmark for TARGET; the exit code is 1 if a least time is over its limit.
 
     Figures hold for this machine as it is now. What needs a device is offered for that device's targets only.
     """
@@ -47,13 +46,10 @@ def bench(on: str, pattern: str | None, seconds: float, only_list: bool, json_fi
         console().print(rows)
         return
     results = []
-    err = stderr()
-    with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
-        task = progress.add_task("", total=len(found))
-        for b in found:
-            progress.update(task, description=b.name)
+    with progress("benchmarks") as show:
+        for number, b in enumerate(found):
+            show(number, len(found), b.name)
             results.append(benches.measure(b, target, seconds))
-            progress.advance(task)
     if json_file is not None:
         where = {"target": target, "platform": platform.platform(), "python": platform.python_version()}
         write_text(json_file, dump({**where, "results": [r.to_json() for r in results]}))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from typing import Any
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kittens import plugins
-from kittens.cli.output import console, stderr, table, write_text
+from kittens.cli.output import console, progress, table, write_text
 from kittens.errors import UnavailableError
 from kittens.targets import parse
 
@@ -48,16 +48,14 @@ def conform(
     targets = [str(plugins.check(parse(name))) for name in names or ("numpy",)]
     for name in targets:
         _check_runs(name)
-    err = stderr()
-    bar = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-                   console=err, transient=True, disable=not err.is_terminal)  # fmt: skip
-    with bar:
-        task = bar.add_task("cases", total=None)
-
-        def advance(done: int, total: int, row: Any) -> None:
-            bar.update(task, completed=done, total=total)
-
-        report = conformance.run(targets, pattern=pattern, stop_first=stop_first, jobs=jobs, progress=advance)
+    with progress("cases") as show:
+        report = conformance.run(
+            targets,
+            pattern=pattern,
+            stop_first=stop_first,
+            jobs=jobs,
+            progress=lambda done, total, row: show(done, total, row.case.partition("/")[0]),
+        )
     if json_file is not None:
         write_text(json_file, report.to_json(indent=2))
     if json_file != "-":
@@ -93,14 +91,14 @@ def _print(report: Any) -> None:
         refused = sum(r.verdict == "refused" for r in members)
         at = worst.case if worst.ratio else ""
         rows.add_row(
-            target, group, str(len(members)), str(len(passed)), str(refused or ""), f"{worst.ratio:.3g}", at
+            target, group, str(len(members)), str(len(passed)), str(refused or ""), _ratio(worst.ratio), at
         )
     out.print(rows)
     out.print()
     for target in report.targets():
         s = report.summary(target)
         said = f"{s.cases} cases, {s.passed} passed, {s.failed} failed, {s.refused} refused"
-        ratio = f"largest error / bound {s.largest_ratio:.3g}" + (
+        ratio = f"largest error / bound {_ratio(s.largest_ratio)}" + (
             f" at {s.largest_case}" if s.largest_ratio else ""
         )
         how = (
@@ -109,6 +107,11 @@ def _print(report: Any) -> None:
         )
         out.print(f"{target} ({how}): {said}; {ratio}", markup=False)
     out.print(f"{report.seconds:.1f} s" if report.rows else "no case was selected", markup=False)
+
+
+def _ratio(ratio: float) -> str:
+    """Three digits; one that is below 1 does not become 1 by rounding."""
+    return f"{math.floor(ratio * 1000) / 1000:.3f}" if 0.9 < ratio < 1 else f"{ratio:.3g}"
 
 
 def _groups(rows: list[Any]) -> dict[tuple[str, str], list[Any]]:

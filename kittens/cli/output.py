@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+#: Columns of a table that goes into a file or a pipe.
+_WIDTH = 160
 
 
 def console() -> Console:
     """Standard output as rich sees it now (a test or a pipe may have replaced it)."""
-    return Console(highlight=False, soft_wrap=not Console().is_terminal)
+    terminal = Console().is_terminal
+    return Console(highlight=False, soft_wrap=not terminal, width=None if terminal else _WIDTH)
 
 
-def stderr() -> Console:
-    """Standard error: progress bars, which are shown on a terminal only."""
-    return Console(stderr=True, highlight=False)
+@contextlib.contextmanager
+def progress(description: str) -> Iterator[Callable[[int, int, str], None]]:
+    """A progress bar on standard error, if that is a terminal: call it with (done, total, description)."""
+    err = Console(stderr=True)
+    if not err.is_terminal:
+        yield lambda done, total, text: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task(description, total=None)
+        yield lambda done, total, text: bar.update(task, completed=done, total=total, description=text)
 
 
 def table(*columns: str, right: tuple[str, ...] = ()) -> Table:

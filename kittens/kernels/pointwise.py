@@ -35,6 +35,6 @@ def gated(gate, up, y, *, function, BM=ROWS, BN=COLUMNS):
 def add(a, b, y, *, BM=ROWS, BN=COLUMNS):
     """y = a + b. b has the shape of y, with fewer leading axes or some of 1; or it is one row, (N,)."""
     i, j, z = kt.program_id()
-    a, y, row = part(a, z, y), part(y, z, y), b.ndim == 1
-    other = kt.load(b, j, BN) if row else kt.load(part(b, z, y), (i, j), (BM, BN))
+    a, b, y = part(a, z, y), part(b, z, y), part(y, z, y)
+    other = kt.load(b, j, BN) if b.ndim == 1 else kt.load(b, (i, j), (BM, BN))
     kt.store(y, (i, j), wide(kt.load(a, (i, j), (BM, BN))) + wide(other))

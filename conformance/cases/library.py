@@ -1,0 +1,396 @@
+"""The kernels of kittens.kernels over a sweep of shapes, each also against the formula of the books."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from kittens import kernels
+from kittens.conformance import textbook
+from kittens.conformance.case import Case, In, Out, seeded
+from kittens.conformance.cases.inputs import normal
+from kittens.dtypes import BY_NAME, DType
+
+F32, F16, BF16, I32 = (BY_NAME[n] for n in ("float32", "float16", "bfloat16", "int32"))
+FLOATS = (F32, F16, BF16)
+SCALE = BY_NAME["float8_e8m0fnu"]
+
+
+def cases() -> Iterator[Case]:
+    yield from _matmuls()
+    yield from _softmaxes()
+    yield from _norms()
+    yield from _rotaries()
+    yield from _attentions()
+    yield from _backward()
+    yield from _pointwise()
+    yield from _sequences()
+
+
+def _case(kernel, detail: str, make, cost: float, book=None, **constants) -> Case:
+    name = f"library/{kernel.name}/{detail}"
+    return Case(
+        name, kernel, lambda: make(seeded(name)), constants, cost, book or getattr(textbook, kernel.name)
+    )
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
+
+
+# Products.
+
+
+def _matmul(detail: str, a: DType, b: DType, shape: tuple[int, int, int], to: DType | None = None, *,
+            lead=((), ()), layouts=("plain", "plain"), scales: str = "", bias: DType | None = None, **constants) -> Case:  # fmt: skip
+    m, n, k = shape
+    to = to or (F32 if a.is_float8 else I32 if a.is_integer else a)
+
+    def make(rng):
+        out = np.broadcast_shapes(*lead)
+        x, y = normal(rng, (*lead[0], m, k), a), normal(rng, (*lead[1], k, n), b)
+        args = {"a": In(x, layouts[0]), "b": In(y, layouts[1]), "c": Out(to, (*out, m, n))}
+        if scales == "scalar":
+            args |= {"a_scale": 0.37, "b_scale": 1.9}
+        if scales == "tensor":
+            args |= {"a_scale": In(np.float32(0.37).reshape(())), "b_scale": In(np.float32(1.9).reshape(()))}
+        if scales == "rows":
+            args["a_scale"] = In(rng.uniform(0.1, 2, (*lead[0], m, 1)).astype(np.float32))
+            args["b_scale"] = In(rng.uniform(0.1, 2, (*lead[1], 1, n)).astype(np.float32))
+        if scales == "mx":
+            args["a_scale"] = In(normal(rng, (*lead[0], m, k // 32), SCALE))
+            args["b_scale"] = In(normal(rng, (*lead[1], k // 32, n), SCALE))
+        if bias is not None:
+            args["bias"] = In(normal(rng, (n,), bias))
+        return args
+
+    cost = 2.0 * m * n * k * math.prod(np.broadcast_shapes(*lead))
+    book = textbook.matmul_integers if to == I32 else textbook.matmul
+    return _case(kernels.matmul, detail, make, cost, book, **constants)
+
+
+def _matmuls() -> Iterator[Case]:
+    types = [(d, d) for d in (*FLOATS, BY_NAME["int8"], BY_NAME["uint8"])]
+    types += [(BY_NAME[f"float8_{x}"], BY_NAME[f"float8_{y}"]) for x, y in
+              (("e4m3fn", "e4m3fn"), ("e4m3fn", "e5m2"), ("e5m2", "e4m3fn"), ("e4m3fnuz", "e4m3fnuz"), ("e5m2fnuz", "e4m3fnuz"))]  # fmt: skip
+    for a, b in types:
+        kind = f"{a}" if a == b else f"{a}-{b}"
+        for shape in (
+            (64, 64, 64),
+            (65, 63, 129),
+            (1, 1, 1),
+            (7, 130, 33),
+            (128, 1, 70),
+            (0, 5, 5),
+            (5, 6, 0),
+        ):
+            yield _matmul(f"{kind}/{_by(shape)}", a, b, shape)
+        for layouts in (
+            ("plain", "transposed"),
+            ("transposed", "plain"),
+            ("transposed", "transposed"),
+            ("strided", "gapped"),
+        ):
+            yield _matmul(f"{kind}/{'-'.join(layouts)}", a, b, (70, 66, 80), layouts=layouts)
+        for scales in ("scalar", "rows", "tensor"):
+            if a.is_float:
+                yield _matmul(f"{kind}/scales-{scales}", a, b, (40, 50, 60), scales=scales)
+        if a.is_float8:
+            for shape in ((64, 64, 128), (33, 70, 96)):
+                yield _matmul(f"{kind}/mx-{_by(shape)}", a, b, shape, scales="mx")
+    for dtype in FLOATS:
+        for activation in textbook.ACTIVATIONS:
+            yield _matmul(
+                f"{dtype}/bias-{activation}", dtype, dtype, (40, 70, 50), bias=dtype, activation=activation
+            )
+        for lead in (((2,), (2,)), ((2, 3), (2, 3)), ((2, 3), ()), ((2, 1), (3,))):
+            yield _matmul(
+                f"{dtype}/batch-{_by(lead[0])}-{_by(lead[1])}", dtype, dtype, (20, 30, 40), lead=lead
+            )
+        yield _matmul(f"{dtype}/to-float32", dtype, dtype, (65, 65, 65), F32)
+        yield _matmul(f"{dtype}/blocks", dtype, dtype, (150, 140, 90), BM=128, BN=64, BK=32)
+
+
+# Rows.
+
+
+def _softmaxes() -> Iterator[Case]:
+    for dtype in FLOATS:
+        for shape in ((1, 1), (5, 100), (4, 512), (7, 1300), (2, 3, 33), (0, 8)):
+            yield _case(
+                kernels.softmax, f"{dtype}/{_by(shape)}", _softmax(dtype, shape), 20.0 * math.prod(shape)
+            )
+        for shape in ((6, 64), (3, 200)):
+            wide = 1 << (shape[-1] - 1).bit_length()
+            make = _softmax(dtype, shape)
+            yield _case(
+                kernels.softmax,
+                f"{dtype}/resident-{_by(shape)}",
+                make,
+                20.0 * math.prod(shape),
+                resident=True,
+                BN=wide,
+            )
+        yield _case(kernels.softmax, f"{dtype}/large-scores", _softmax(dtype, (5, 700), 40.0), 70000.0)
+        yield _case(kernels.softmax, f"{dtype}/masked", _softmax(dtype, (6, 700), 1.0, mask=True), 70000.0)
+        for shape in ((1, 1), (6, 700), (13, 40)):
+            yield _case(
+                kernels.cross_entropy_forward,
+                f"{dtype}/{_by(shape)}",
+                _entropy(dtype, shape),
+                20.0 * math.prod(shape),
+            )
+            yield _case(
+                kernels.cross_entropy_backward,
+                f"{dtype}/{_by(shape)}",
+                _entropy(dtype, shape, True),
+                20.0 * math.prod(shape),
+            )
+
+
+def _softmax(dtype: DType, shape: tuple[int, ...], scale: float = 3.0, mask: bool = False):
+    def make(rng):
+        x = normal(rng, shape, dtype, scale)
+        if mask:
+            x[:, ::3], x[1, :600] = -np.inf, -np.inf
+        return {"x": In(x), "y": Out(dtype, shape)}
+
+    return make
+
+
+def _entropy(dtype: DType, shape: tuple[int, int], backward: bool = False):
+    def make(rng):
+        x = normal(rng, shape, dtype, 3.0)
+        label = rng.integers(0, shape[1], shape[0]).astype(np.int64)
+        if shape[0] > 4:
+            label[1], label[4] = -100, shape[1] - 1
+            if not backward:
+                label[3] = shape[1]  # no column: NaN
+        args = {"x": In(x), "label": In(label)}
+        if not backward:
+            return {**args, "loss": Out(F32, shape[:1]), "lse": Out(F32, shape[:1])}
+        lse = textbook.cross_entropy_forward(x.astype(np.float64), label)["lse"].astype(np.float32)
+        return {**args, "lse": In(lse), "dloss": In(normal(rng, shape[:1], F32)), "dx": Out(dtype, shape)}
+
+    return make
+
+
+def _norms() -> Iterator[Case]:
+    shapes = ((1, 1), (5, 100), (4, 512), (3, 1300), (2, 3, 40))
+    for dtype in FLOATS:
+        for shape in shapes:
+            for weighted in (False, True):
+                detail = f"{dtype}/{_by(shape)}" + ("-weighted" if weighted else "")
+                cost = 20.0 * math.prod(shape)
+                yield _case(kernels.rms_norm, detail, _norm(dtype, shape, weighted, False), cost, eps=1e-5)
+                yield _case(kernels.layer_norm, detail, _norm(dtype, shape, weighted, True), cost, eps=1e-5)
+            yield _case(
+                kernels.l2_normalize,
+                f"{dtype}/{_by(shape)}",
+                _norm(dtype, shape, False, False),
+                cost,
+                eps=1e-12,
+            )
+            for p in (0.0, 0.3, 1.0):
+                make = _dropout(dtype, shape)
+                yield _case(
+                    kernels.dropout_residual_layer_norm,
+                    f"{dtype}/{_by(shape)}/{p}",
+                    make,
+                    5 * cost,
+                    p=p,
+                    eps=1e-5,
+                )
+        for kernel, bias in ((kernels.rms_norm, False), (kernels.layer_norm, True)):
+            make = _norm(dtype, (6, 90), True, bias)
+            yield _case(kernel, f"{dtype}/resident", make, 8000.0, eps=1e-6, resident=True, BN=128)
+            yield _case(kernel, f"{dtype}/offset", _norm(dtype, (6, 90), True, bias, 100.0), 8000.0, eps=1e-6)
+
+
+def _norm(dtype: DType, shape: tuple[int, ...], weighted: bool, bias: bool, offset: float = 0.0):
+    def make(rng):
+        x = (normal(rng, shape, F32) + np.float32(offset)).astype(dtype.numpy)
+        args = {"x": In(x), "y": Out(dtype, shape)}
+        if weighted:
+            args["weight"] = In(normal(rng, shape[-1:], dtype))
+            if bias:
+                args["bias"] = In(normal(rng, shape[-1:], dtype))
+        return args
+
+    return make
+
+
+def _dropout(dtype: DType, shape: tuple[int, ...]):
+    def make(rng):
+        x, r = normal(rng, shape, dtype), normal(rng, shape, dtype)
+        w, b = normal(rng, shape[-1:], dtype), normal(rng, shape[-1:], dtype)
+        outs = {"y": Out(dtype, shape), "total": Out(dtype, shape)}
+        return {"x": In(x), "residual": In(r), **outs, "seed": 2**40 + 7, "weight": In(w), "bias": In(b)}
+
+    return make
+
+
+def _rotaries() -> Iterator[Case]:
+    for dtype in FLOATS:
+        for shape, angles in (
+            ((1, 2), (1, 1)),
+            ((2, 3, 20, 64), (20, 32)),
+            ((3, 17, 80), (17, 24)),
+            ((2, 5, 9, 6), (2, 1, 9, 3)),
+        ):
+            for interleaved in (False, True):
+                for inverse in (False, True):
+
+                    def make(rng, shape=shape, angles=angles, dtype=dtype):
+                        angle = rng.uniform(-4, 4, angles)
+                        cos, sin = (f(angle).astype(np.float32) for f in (np.cos, np.sin))
+                        return {
+                            "x": In(normal(rng, shape, dtype)),
+                            "cos": In(cos),
+                            "sin": In(sin),
+                            "y": Out(dtype, shape),
+                        }
+
+                    kind = ("interleaved" if interleaved else "halves") + ("-inverse" if inverse else "")
+                    flags = {"interleaved": interleaved, "inverse": inverse}
+                    yield _case(
+                        kernels.rotary, f"{dtype}/{_by(shape)}/{kind}", make, 10.0 * math.prod(shape), **flags
+                    )
+
+
+# Attention. (B, H, Hk, Nq, Nk, D, Dv), window (left, right); (None, 0) is causal.
+
+ATTENTION = [
+    ((1, 1, 1, 64, 64, 64, 64), (None, None)),
+    ((1, 1, 1, 64, 64, 64, 64), (None, 0)),
+    ((1, 2, 1, 100, 100, 32, 32), (None, 0)),
+    ((2, 4, 2, 65, 63, 40, 24), (None, None)),
+    ((1, 2, 2, 33, 150, 128, 128), (None, 0)),  # fewer queries than keys
+    ((1, 2, 2, 150, 33, 16, 16), (None, 0)),  # more queries than keys: the first see nothing
+    ((1, 1, 1, 1, 70, 80, 80), (None, None)),  # decoding
+    ((1, 3, 1, 1, 1, 8, 8), (None, 0)),
+    ((1, 1, 1, 130, 130, 32, 32), (20, 0)),  # a causal window
+    ((1, 1, 1, 90, 130, 32, 32), (10, 30)),
+    ((1, 1, 1, 20, 20, 256, 256), (None, 0)),
+    ((1, 1, 1, 30, 0, 16, 16), (None, None)),  # no keys at all
+]
+
+
+def _attentions() -> Iterator[Case]:
+    for dtype in FLOATS:
+        for shape, (left, right) in ATTENTION:
+            b, h, _, nq, nk, d, _ = shape
+            for scale, size in ((d**-0.5, 1.0), (1.0, 2.0)) if d == 64 else ((d**-0.5, 1.0),):
+                detail = f"{dtype}/{_by(shape)}/{left}:{right}" + ("" if size == 1 else "-sharp")
+                window = {"scale": scale, "left": left, "right": right}
+                yield _case(
+                    kernels.attention_forward,
+                    detail,
+                    _attention(dtype, shape, size),
+                    4.0 * b * h * nq * max(nk, 1) * d,
+                    **window,
+                )
+        detail = f"{dtype}/blocks"
+        make = _attention(dtype, (1, 1, 1, 140, 140, 64, 64), 1.0)
+        yield _case(
+            kernels.attention_forward, detail, make, 5e6, scale=0.125, left=None, right=0, BM=64, BN=32
+        )
+
+
+def _attention(dtype: DType, shape: tuple[int, ...], size: float):
+    b, h, hk, nq, nk, d, dv = shape
+
+    def make(rng):
+        q, k, v = (normal(rng, s, dtype, size) for s in ((b, h, nq, d), (b, hk, nk, d), (b, hk, nk, dv)))
+        return {
+            "q": In(q),
+            "k": In(k),
+            "v": In(v),
+            "o": Out(dtype, (b, h, nq, dv)),
+            "lse": Out(F32, (b, h, nq)),
+        }
+
+    return make
+
+
+def _backward() -> Iterator[Case]:
+    for dtype in FLOATS:
+        for shape, (left, right) in ATTENTION[:11]:
+            b, h, _, nq, nk, d, _ = shape
+            window = {"scale": d**-0.5, "left": left, "right": right}
+            detail, cost = f"{dtype}/{_by(shape)}/{left}:{right}", 8.0 * b * h * nq * nk * d
+            for kernel in (kernels.attention_backward_kv, kernels.attention_backward_q):
+                yield _case(kernel, detail, _gradient(kernel.name, dtype, shape, window), cost, **window)
+        for with_lse in (False, True):
+
+            def make(rng, dtype=dtype, with_lse=with_lse):
+                o, do = normal(rng, (1, 2, 70, 48), dtype), normal(rng, (1, 2, 70, 48), dtype)
+                extra = {"dlse": In(normal(rng, (1, 2, 70), F32))} if with_lse else {}
+                return {"o": In(o), "do": In(do), "delta": Out(F32, (1, 2, 70)), **extra}
+
+            yield _case(kernels.attention_delta, f"{dtype}{'/dlse' if with_lse else ''}", make, 20000.0)
+
+
+def _gradient(kernel: str, dtype: DType, shape: tuple[int, ...], window: dict):
+    b, h, hk, nq, nk, d, dv = shape
+
+    def make(rng):
+        q, k, v, do = (
+            normal(rng, s, dtype) for s in ((b, h, nq, d), (b, hk, nk, d), (b, hk, nk, dv), (b, h, nq, dv))
+        )
+        wide = [x.astype(np.float64) for x in (q, k, v)]
+        forward = textbook.attention_forward(*wide, **window)
+        lse = forward["lse"].astype(np.float32)
+        delta = (forward["o"] * do.astype(np.float64)).sum(-1).astype(np.float32)
+        args = {"q": In(q), "k": In(k), "v": In(v), "do": In(do), "lse": In(lse), "delta": In(delta)}
+        if kernel == "attention_backward_q":
+            return {**args, "dq": Out(dtype, q.shape)}
+        return {**args, "dk": Out(dtype, k.shape), "dv": Out(dtype, v.shape)}
+
+    return make
+
+
+# Element by element, and the ends of a model.
+
+
+def _pointwise() -> Iterator[Case]:
+    for dtype in FLOATS:
+        for function in textbook.ACTIVATIONS:
+
+            def one(rng, dtype=dtype):
+                return {"x": In(normal(rng, (30, 300), dtype, 3.0)), "y": Out(dtype, (30, 300))}
+
+            def two(rng, dtype=dtype):
+                g, u = normal(rng, (2, 17, 70), dtype, 3.0), normal(rng, (2, 17, 70), dtype)
+                return {"gate": In(g, "strided"), "up": In(u, "strided"), "y": Out(dtype, (2, 17, 70))}
+
+            yield _case(kernels.activation, f"{dtype}/{function}", one, 90000.0, function=function)
+            yield _case(kernels.gated, f"{dtype}/{function}", two, 30000.0, function=function)
+        for shape in ((33, 300), (300,), (1, 33, 300)):
+
+            def three(rng, dtype=dtype, shape=shape):
+                return {
+                    "a": In(normal(rng, (2, 33, 300), dtype)),
+                    "b": In(normal(rng, shape, dtype)),
+                    "y": Out(dtype, (2, 33, 300)),
+                }
+
+            yield _case(kernels.add, f"{dtype}/{_by(shape)}", three, 20000.0)
+
+
+def _sequences() -> Iterator[Case]:
+    for dtype in FLOATS:
+
+        def rows(rng, dtype=dtype):
+            ids = rng.integers(0, 50, (3, 7)).astype(np.int64)
+            ids[0, 0], ids[1, 1], ids[2, 2] = 50, -1, 49
+            return {"table": In(normal(rng, (50, 70), dtype)), "ids": In(ids), "y": Out(dtype, (3, 7, 70))}
+
+        def pooled(rng, dtype=dtype):
+            mask = (rng.uniform(size=(3, 100)) < 0.6).astype(np.int32)
+            return {"x": In(normal(rng, (3, 100, 70), dtype)), "mask": In(mask), "y": Out(dtype, (3, 70))}
+
+        yield _case(kernels.embedding, f"{dtype}", rows, 3000.0)
+        yield _case(kernels.mean_pool, f"{dtype}", pooled, 40000.0)

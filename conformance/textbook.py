@@ -1,0 +1,226 @@
+"""What the kernels of the library should compute, by the formulas of the books, in float64, with no tiles and no loops.
+
+Each function takes the arguments of a kernel by name, arrays as float64 (integers as they are), and gives its outputs
+by name. They share nothing with the kernels but those names.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from kittens.conformance.judge.random import block
+from kittens.dtypes import Array
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+ACTIVATIONS = {
+    "none": lambda x: x,
+    "relu": lambda x: np.where(np.isnan(x), x, np.maximum(x, 0)),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "tanh": np.tanh,
+    "gelu": lambda x: x * 0.5 * (1 + _erf(x / math.sqrt(2))) if x.size else x,
+    "gelu_tanh": lambda x: x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+}
+
+Outputs = dict[str, Array]
+
+
+def matmul(
+    a: Array,
+    b: Array,
+    a_scale: Any = None,
+    b_scale: Any = None,
+    bias: Any = None,
+    activation: str = "none",
+    **_: Any,
+) -> Outputs:
+    mx = a_scale is not None and np.ndim(a_scale) >= 2 and a_scale.shape[-1] * 32 == a.shape[-1]
+    if mx:
+        a, b = a * np.repeat(a_scale, 32, -1), b * np.repeat(b_scale, 32, -2)
+    y = a.astype(np.float64) @ b.astype(np.float64)
+    if not mx:
+        y = y * (1 if a_scale is None else a_scale) * (1 if b_scale is None else b_scale)
+    y = ACTIVATIONS[activation](y + (0 if bias is None else bias))
+    return {"c": y}
+
+
+def matmul_integers(a: Array, b: Array, **_: Any) -> Outputs:
+    return {"c": (a.astype(np.int64) @ b.astype(np.int64)).astype(np.int32)}
+
+
+def softmax(x: Array, **_: Any) -> Outputs:
+    p = np.exp(x - x.max(-1, keepdims=True))
+    return {"y": p / p.sum(-1, keepdims=True)}
+
+
+def _log_sum_exp(x: Array) -> Array:
+    top = x.max(-1, initial=-np.inf)
+    shift = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        return shift + np.log(np.exp(x - shift[..., None]).sum(-1))
+
+
+def cross_entropy_forward(x: Array, label: Array, ignore_index: int = -100, **_: Any) -> Outputs:
+    lse = _log_sum_exp(x)
+    inside = (label >= 0) & (label < x.shape[1])
+    picked = np.take_along_axis(x, np.where(inside, label, 0)[:, None].astype(np.int64), 1)[:, 0]
+    loss = np.where(label == ignore_index, 0.0, np.where(inside, lse - picked, np.nan))
+    return {"loss": loss, "lse": lse}
+
+
+def cross_entropy_backward(
+    x: Array, label: Array, lse: Array, dloss: Array, ignore_index: int = -100, **_: Any
+) -> Outputs:
+    one = np.arange(x.shape[1])[None, :] == label[:, None]
+    dx = (np.exp(x - lse[:, None]) - one) * dloss[:, None]
+    return {"dx": np.where((label == ignore_index)[:, None], 0.0, dx)}
+
+
+def rms_norm(x: Array, weight: Any = None, eps: float = 0.0, **_: Any) -> Outputs:
+    y = x / np.sqrt((x**2).mean(-1, keepdims=True) + eps)
+    return {"y": y if weight is None else y * weight}
+
+
+def layer_norm(x: Array, weight: Any = None, bias: Any = None, eps: float = 0.0, **_: Any) -> Outputs:
+    y = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + eps)
+    return {"y": y * (1 if weight is None else weight) + (0 if bias is None else bias)}
+
+
+def uniform(seed: int, numbers: Array) -> Array:
+    """Philox-4x32-10 as fractions of 2^24: word n mod 4 of block n div 4."""
+    group = (numbers // 4).astype(np.uint64)
+    zero = np.zeros_like(group)
+    key = int(seed) % 2**64
+    words = block(np.stack([group % 2**32, group >> np.uint64(32), zero, zero]), (key % 2**32, key >> 32))
+    word = np.choose(numbers % 4, words)
+    return (word >> np.uint64(8)).astype(np.float64) / 2**24
+
+
+def dropout_residual_layer_norm(
+    x: Array,
+    residual: Array,
+    seed: int,
+    weight: Any = None,
+    bias: Any = None,
+    p: float = 0.0,
+    eps: float = 0.0,
+    **_: Any,
+) -> Outputs:
+    kept = uniform(seed, np.arange(x.size).reshape(x.shape)) >= p
+    total = (np.where(kept, x / (1 - p), 0.0) if p < 1 else 0.0) + residual
+    return {"total": total, **layer_norm(total, weight, bias, eps)}
+
+
+def l2_normalize(x: Array, eps: float = 0.0, **_: Any) -> Outputs:
+    return {"y": x / np.maximum(np.sqrt((x**2).sum(-1, keepdims=True)), eps)}
+
+
+def rotary(
+    x: Array, cos: Array, sin: Array, interleaved: bool = False, inverse: bool = False, **_: Any
+) -> Outputs:
+    """Pairs as complex numbers, turned by multiplication."""
+    n = cos.shape[-1]
+    turn = cos - 1j * sin if inverse else cos + 1j * sin
+    pairs = (slice(0, 2 * n, 2), slice(1, 2 * n, 2)) if interleaved else (slice(0, n), slice(n, 2 * n))
+    z = (x[..., pairs[0]] + 1j * x[..., pairs[1]]) * turn
+    y = x.copy()
+    y[..., pairs[0]], y[..., pairs[1]] = z.real, z.imag
+    return {"y": y}
+
+
+def _scores(q: Array, k: Array, scale: float, left: int | None, right: int | None) -> Array:
+    """(B, H, Nq, Nk), -inf where a query does not see a key; the last query stands at the last key."""
+    k = np.repeat(k, q.shape[1] // k.shape[1], 1)
+    s = scale * np.einsum("bhqd,bhkd->bhqk", q, k)
+    nq, nk = s.shape[-2:]
+    apart = np.arange(nk)[None, :] - (np.arange(nq)[:, None] + nk - nq)
+    seen = np.ones((nq, nk), bool)
+    if left is not None:
+        seen &= apart >= -left
+    if right is not None:
+        seen &= apart <= right
+    return np.where(seen, s, -np.inf)
+
+
+def attention_forward(
+    q: Array,
+    k: Array,
+    v: Array,
+    scale: float = 1.0,
+    left: int | None = None,
+    right: int | None = None,
+    **_: Any,
+) -> Outputs:
+    s = _scores(q, k, scale, left, right)
+    lse = _log_sum_exp(s)
+    p = np.exp(s - np.where(np.isfinite(lse), lse, 0.0)[..., None])
+    return {"o": np.einsum("bhqk,bhkd->bhqd", p, np.repeat(v, q.shape[1] // v.shape[1], 1)), "lse": lse}
+
+
+def attention_delta(o: Array, do: Array, dlse: Any = None, **_: Any) -> Outputs:
+    return {"delta": (o * do).sum(-1) - (0 if dlse is None else dlse)}
+
+
+def _gradients(
+    q: Array,
+    k: Array,
+    v: Array,
+    do: Array,
+    lse: Array,
+    delta: Array,
+    scale: float,
+    left: int | None,
+    right: int | None,
+) -> Outputs:
+    group = q.shape[1] // k.shape[1]
+    kh, vh = np.repeat(k, group, 1), np.repeat(v, group, 1)
+    s = _scores(q, k, scale, left, right)
+    p = np.where(np.isfinite(s), np.exp(np.where(np.isfinite(s), s, 0.0) - lse[..., None]), 0.0)
+    ds = p * (np.einsum("bhqd,bhkd->bhqk", do, vh) - delta[..., None])
+    dk, dv = scale * np.einsum("bhqk,bhqd->bhkd", ds, q), np.einsum("bhqk,bhqd->bhkd", p, do)
+
+    def grouped(x: Array) -> Array:
+        return x.reshape(x.shape[0], k.shape[1], group, *x.shape[2:]).sum(2)
+
+    return {"dq": scale * np.einsum("bhqk,bhkd->bhqd", ds, kh), "dk": grouped(dk), "dv": grouped(dv)}
+
+
+def attention_backward_kv(
+    q: Array, k: Array, v: Array, do: Array, lse: Array, delta: Array,
+    scale: float = 1.0, left: int | None = None, right: int | None = None, **_: Any,
+) -> Outputs:  # fmt: skip
+    out = _gradients(q, k, v, do, lse, delta, scale, left, right)
+    return {name: out[name] for name in ("dk", "dv")}
+
+
+def attention_backward_q(
+    q: Array, k: Array, v: Array, do: Array, lse: Array, delta: Array,
+    scale: float = 1.0, left: int | None = None, right: int | None = None, **_: Any,
+) -> Outputs:  # fmt: skip
+    return {"dq": _gradients(q, k, v, do, lse, delta, scale, left, right)["dq"]}
+
+
+def activation(x: Array, function: str = "none", **_: Any) -> Outputs:
+    return {"y": ACTIVATIONS[function](x)}
+
+
+def gated(gate: Array, up: Array, function: str = "none", **_: Any) -> Outputs:
+    return {"y": ACTIVATIONS[function](gate) * up}
+
+
+def add(a: Array, b: Array, **_: Any) -> Outputs:
+    return {"y": a + b}
+
+
+def embedding(table: Array, ids: Array, **_: Any) -> Outputs:
+    inside = (ids >= 0) & (ids < table.shape[0])
+    return {"y": np.where(inside[..., None], table[np.where(inside, ids, 0)], 0.0)}
+
+
+def mean_pool(x: Array, mask: Array, **_: Any) -> Outputs:
+    w = mask.astype(np.float64)
+    return {"y": (x * w[..., None]).sum(1) / np.maximum(w.sum(1), 1e-9)[:, None]}

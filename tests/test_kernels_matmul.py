@@ -1,0 +1,222 @@
+"""matmul against float64 products, over shapes, strides, element types, scales and epilogues."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kerneltools import (
+    BF16,
+    E4M3,
+    E5M2,
+    E8M0,
+    F16,
+    F32,
+    FLOATS,
+    U,
+    gamma,
+    normal,
+    random_shapes,
+    rounded,
+    run_both_ways,
+    wide,
+    within,
+)
+
+from kittens import kernels, ops
+
+
+@pytest.fixture(autouse=True)
+def _both(monkeypatch):
+    run_both_ways(monkeypatch)
+
+
+def check(c, a, b, scale=1.0, extra=0):
+    """c against a @ b scale, with `extra` roundings after the product."""
+    a, b = wide(a, b)
+    exact, size = a @ b * scale, np.abs(a) @ np.abs(b) * np.abs(scale)
+    bound = gamma(a.shape[-1] + 2 + extra) * size
+    within(c, exact, bound + rounded(np.abs(exact) + bound, c.dtype))
+
+
+SHAPES = [
+    (1, 1, 1),
+    (64, 64, 64),
+    (65, 63, 67),
+    (1, 200, 3),
+    (130, 1, 70),
+    (7, 96, 129),
+    (0, 5, 3),
+    (5, 0, 3),
+    (5, 3, 0),
+]
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_shapes(shape, dtype):
+    rng, (m, k, n) = np.random.default_rng(0), shape
+    a, b = normal(rng, dtype, m, k), normal(rng, dtype, k, n)
+    c = ops.matmul(a, b)
+    assert c.dtype == dtype
+    check(c, a, b)
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+def test_transposed_and_strided_operands_are_views(dtype):
+    rng = np.random.default_rng(1)
+    a, b = normal(rng, dtype, 50, 70), normal(rng, dtype, 33, 50)
+    check(ops.matmul(a.T, b.T), a.T, b.T)
+    big = normal(rng, dtype, 140, 100)
+    x, y = big[::2, ::-2], big[40:90, 3:44]
+    check(ops.matmul(x, y), x, y)
+    check(ops.matmul(x, np.broadcast_to(y[:1], y.shape)), x, np.broadcast_to(y[:1], y.shape))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ((3,), (3,)),
+        ((2, 3), (3,)),
+        ((2, 1), (1, 3)),
+        ((3,), ()),
+        ((), (3,)),
+        ((2, 3), ()),
+        ((0,), (0,)),
+        ((1,), (4,)),
+    ],
+    ids=str,
+)
+def test_batches_broadcast(first, second):
+    rng = np.random.default_rng(2)
+    a, b = normal(rng, F32, *first, 20, 30), normal(rng, F32, *second, 30, 10)
+    check(ops.matmul(a, b), a, b)
+    if len(first) > 1:  # leading axes that cannot be merged
+        check(ops.matmul(a.swapaxes(0, 1), b), a.swapaxes(0, 1), b) if second == () else None
+
+
+def test_output_dtypes_and_out():
+    rng = np.random.default_rng(3)
+    a, b = normal(rng, BF16, 40, 50), normal(rng, BF16, 50, 30)
+    for dtype in (*FLOATS, E4M3, E5M2):
+        c = ops.matmul(a, b, dtype=dtype)
+        assert c.dtype == dtype
+        check(c, a, b)
+    out = np.zeros((30, 80), F32).T[::2]
+    assert ops.matmul(a, b, out=out) is out
+    check(out, a, b)
+
+
+ACTIVATIONS = {
+    "none": lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu": lambda x: 0.5 * x * (1 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2))),
+    "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "tanh": np.tanh,
+}
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", [F32, F16], ids=str)
+def test_bias_and_activation(dtype, activation):
+    rng = np.random.default_rng(4)
+    a, b, bias = normal(rng, dtype, 70, 40), normal(rng, dtype, 40, 66, scale=0.2), normal(rng, F32, 66)
+    c = ops.matmul(a, b, bias=bias, activation=activation)
+    x, y, z = wide(a, b, bias)
+    before = x @ y + z
+    error = gamma(44) * (np.abs(x) @ np.abs(y) + np.abs(z))
+    exact = ACTIVATIONS[activation](before)
+    bound = 1.2 * error + 16 * U * (1 + np.abs(before))  # each has a derivative of at most 1.13
+    within(c, exact, bound + rounded(np.abs(exact) + bound, dtype))
+
+
+def test_float8_with_scales():
+    rng = np.random.default_rng(5)
+    a, b = normal(rng, E4M3, 70, 100), normal(rng, E5M2, 100, 50)
+    row, column = rng.uniform(0.1, 2, 70).astype(F32), rng.uniform(0.1, 2, 50).astype(F32)
+    c = ops.matmul(a, b)
+    assert c.dtype == BF16
+    check(c, a, b)
+    r, s = row.astype(float)[:, None], column.astype(float)
+    check(ops.matmul(a, b, a_scale=row, b_scale=column, dtype=F32), a, b, r * s, 2)
+    check(ops.matmul(a, b, a_scale=row[:, None], b_scale=column[None], dtype=F32), a, b, r * s, 2)
+    check(
+        ops.matmul(a, b, a_scale=0.5, b_scale=np.array(0.3, F32), dtype=F32),
+        a,
+        b,
+        0.5 * float(F32.type(0.3)),
+        2,
+    )
+    check(ops.matmul(a, b, b_scale=column, dtype=F16), a, b, s, 1)
+
+
+def test_row_scales_of_a_batch():
+    rng = np.random.default_rng(6)
+    a, b = normal(rng, E4M3, 3, 20, 32), normal(rng, E4M3, 32, 10)
+    row, column = rng.uniform(0.1, 2, (3, 20, 1)).astype(F32), rng.uniform(0.1, 2, (1, 10)).astype(F32)
+    check(
+        ops.matmul(a, b, a_scale=row, b_scale=column, dtype=F32),
+        a,
+        b,
+        row.astype(float) * column.astype(float),
+        2,
+    )
+
+
+@pytest.mark.parametrize("lead", [(), (2,)], ids=str)
+def test_mxfp8(lead):
+    rng = np.random.default_rng(7)
+    a, b = normal(rng, E4M3, *lead, 70, 96), normal(rng, E5M2, 96, 50)
+    row = np.exp2(rng.integers(-9, 9, (*lead, 70, 3))).astype(E8M0)
+    column = np.exp2(rng.integers(-9, 9, (3, 50))).astype(E8M0)
+    scaled_a = a.astype(float) * np.repeat(row.astype(float), 32, -1)
+    scaled_b = b.astype(float) * np.repeat(column.astype(float), 32, -2)
+    check(ops.matmul(a, b, a_scale=row, b_scale=column, dtype=F32), scaled_a, scaled_b)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_integers_are_exact(dtype):
+    rng, info = np.random.default_rng(8), np.iinfo(dtype)
+    a, b = (rng.integers(info.min, info.max + 1, s).astype(dtype) for s in ((70, 300), (300, 20)))
+    exact = a.astype(np.int64) @ b.astype(np.int64)
+    c = ops.matmul(a, b)
+    assert c.dtype == np.int32
+    assert (c == exact).all()
+    scaled = ops.matmul(a, b, a_scale=2.0**-8, activation="relu")
+    assert scaled.dtype == F32
+    assert (scaled == np.maximum(exact * 2.0**-8, 0)).all()
+
+
+def test_nan_and_infinity_propagate():
+    a, b = np.ones((3, 4), F32), np.ones((4, 2), F32)
+    a[0, 1], a[1, 2] = np.nan, np.inf
+    c = ops.matmul(a, b)
+    assert np.isnan(c[0]).all() and (c[1] == np.inf).all() and (c[2] == 4).all()
+
+
+@random_shapes
+@given(
+    st.integers(0, 90),
+    st.integers(0, 90),
+    st.integers(0, 90),
+    st.sampled_from(FLOATS),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([16, 32]),
+)
+def test_random_shapes(m, k, n, dtype, ta, tb, block):
+    rng = np.random.default_rng(m * 8281 + k * 91 + n)
+    a = normal(rng, dtype, k, m).T if ta else normal(rng, dtype, m, k)
+    b = normal(rng, dtype, n, k).T if tb else normal(rng, dtype, k, n)
+    check(ops.matmul(a, b, tune={"BM": block, "BN": 64, "BK": block}), a, b)
+
+
+def test_the_kernel_is_short():
+    import inspect
+
+    lines = inspect.getsource(kernels.matmul.function).splitlines()
+    text = [x for x in lines[lines.index('    """', 5) + 1 :] if x.strip()]
+    assert len(text) <= 20
