@@ -187,7 +187,7 @@ class Kernel:
     def compile(self, on: str | Target, *args: Any, **constants: Any) -> Any:
         """The compiled object for target `on`; needs no device."""
         plan = self.plan(on, *args, **constants)
-        source = plugins.ask("kittens_emit", parse(on), plan=plan)
+        source = str(plugins.ask("kittens_emit", parse(on), plan=plan))
         return plugins.ask("kittens_compile", parse(on), plan=plan, source=source)
 
 
