@@ -365,6 +365,11 @@ def test_a_write_to_what_is_read_only():
     )
 
 
+def test_an_assertion_that_does_not_hold():
+    found = fault("assertion", run_text, "() { KT_ASSERT(kt_lane() < 20u); }")
+    assert (found.detail, found.lane) == ("kt_lane() < 20u does not hold", 20)
+
+
 def test_a_pointer_used_past_the_device_functions_is_a_fault_not_a_crash():
     fault("crash", run_text, "(kt_out a) { a[0] = 1; }", [np.zeros(4, np.uint8)])
 

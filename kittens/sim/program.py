@@ -281,9 +281,9 @@ def _raw(value: Any, size: int) -> bytes | None:
     if isinstance(value, bytes):
         return value if len(value) == size else None
     if isinstance(value, np.generic):
-        return value.tobytes() if value.nbytes == size else None
+        return bytes(value.tobytes()) if value.nbytes == size else None
     if isinstance(value, float) and size in (4, 8):
         return struct.pack("<f" if size == 4 else "<d", value)
     if isinstance(value, int) and size in (1, 2, 4, 8):
-        return (value & (2 ** (8 * size) - 1)).to_bytes(size, "little")
+        return (int(value) & (2 ** (8 * size) - 1)).to_bytes(size, "little")
     return None

@@ -4,6 +4,7 @@
 extern "C" __global__ void every(kt_in in, kt_out out, float x, kt_u32 n) {
   KT_SHARED_MEMORY(smem, 1024);
   KT_LOC(1);
+  KT_ASSERT(n > 0u);
   kt_u32 lane = kt_lane() + kt_group() + kt_thread() + kt_program_x() + kt_program_y() + kt_program_z();
   kt_smem at = smem + lane * 16u;
   kt_st_global_b8(out, kt_ld_global_b8(in));

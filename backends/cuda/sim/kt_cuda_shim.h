@@ -15,7 +15,7 @@
 
 #define KT_ASM(meaning, ...) meaning
 #define KT_ASM_PURE(meaning, ...) meaning
-#define KT_SHARED_MEMORY(name, bytes) const kt_smem name = kt_sim::kSharedBase
+#define KT_SHARED_MEMORY(name, ...) const kt_smem name = kt_sim::kSharedBase
 
 namespace kt_sim {
 

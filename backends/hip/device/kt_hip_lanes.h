@@ -48,11 +48,6 @@ KT_FN float kt_shfl(float x, kt_u32 lane KT_SITE) {
   KT_HERE;
   return kt_bit_cast<float>(__builtin_amdgcn_ds_bpermute(int(lane << 2), kt_bit_cast<int>(x)));
 }
-#ifdef KT_SIM
-#define KT_PASS_SITE , kt_site
-#else
-#define KT_PASS_SITE
-#endif
 template <class T>
 KT_FN T kt_shfl_xor(T x, kt_u32 mask KT_SITE) { return kt_shfl(x, kt_lane() ^ mask KT_PASS_SITE); }
 // From the lane `by` below (up) or above (down); a lane that has none there keeps its own.

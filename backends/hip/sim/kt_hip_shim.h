@@ -14,7 +14,7 @@
 #define KT_GLOBAL
 #define KT_LDS
 #define KT_NATIVE(meaning, native) meaning
-#define KT_SHARED_MEMORY(name, bytes) const kt_smem name = kt_sim::worker->shared
+#define KT_SHARED_MEMORY(name, ...) const kt_smem name = kt_sim::worker->shared
 #define KT_LOAD_GLOBAL(T, p) kt_sim::load_global<T>(p)
 #define KT_STORE_GLOBAL(T, p, v) kt_sim::store_global<T>(p, v)
 #define KT_LOAD_SHARED(T, p) kt_sim::load_shared<T>(p)
