@@ -57,7 +57,7 @@ class Result:
 
     @property
     def within(self) -> bool:
-        """Whether the least time keeps to the limit, if there is one. The least is what other work disturbs least."""
+        """Whether the least time, which other work disturbs least, keeps to the limit if there is one."""
         return self.limit is None or self.least <= self.limit
 
     def to_json(self) -> dict[str, Any]:
