@@ -6,6 +6,7 @@ reference, values with error bounds for the judge. `interpret` runs a traced fun
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any, Protocol
@@ -15,7 +16,7 @@ import numpy as np
 from kittens import memory, opset
 from kittens.control import Control, left_early
 from kittens.dtypes import Array, convert
-from kittens.errors import CheckError, ControlFlowError, here, locate, user_frame
+from kittens.errors import CheckError, ControlFlowError, here
 from kittens.frames import is_comprehension
 from kittens.ir import Function, Region, TileType, Value
 from kittens.tile import Origins, Tile, running
@@ -116,15 +117,13 @@ class Eager:
         return arithmetic.evaluate(name, call, operands)
 
     def iterate(self, control: Control, frame: FrameType) -> Iterator[Tile | None]:
-        if is_comprehension(frame):
+        caller = sys._getframe(1)
+        if caller is not frame or is_comprehension(caller):
             raise ControlFlowError(
                 f"{control.spelled} in a comprehension or generator",
                 hint="write a `for` statement",
-                location=locate(user_frame(frame) or frame),
+                location=control.location,
             )
-        return self._passes(control)
-
-    def _passes(self, control: Control) -> Iterator[Tile | None]:
         self.open.append(control)
         first = self.arithmetic.integer(control.operands[0].value)
         if control.name == "when":
@@ -135,10 +134,16 @@ class Eager:
             stop, step = (self.arithmetic.integer(x.value) for x in control.operands[1:])
             for k in range(first, stop, step):
                 yield Tile(type, self.arithmetic.constant(k, type), self)
-        self.open.remove(control)  # not reached when the body is left early
+                if self.open[-1] is not control:
+                    raise left_early(self.open[-1])
+        if self.open.pop() is not control:
+            raise left_early(control)
 
     def specialise(self, origins: Origins) -> None:
         pass
+
+    def fuses(self, product: Tile) -> bool:
+        return self.fuses_products
 
     def show(self, tile: Tile) -> str:
         return (

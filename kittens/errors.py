@@ -7,9 +7,12 @@ traced carries the `Location` of the user's line; `str(error)` shows that line w
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import sys
+import threading
 import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType, FrameType
 
@@ -58,7 +61,7 @@ def _width(char: str) -> int:
 _KERNEL_MODULES = ("kittens.kernels", "kittens.conformance", "kittens.bench")
 
 
-def _is_internal(module: str) -> bool:
+def is_internal(module: str) -> bool:
     """Whether a module belongs to the implementation rather than to kernels (ours or a user's)."""
     return module == "kittens" or (module.startswith("kittens.") and not module.startswith(_KERNEL_MODULES))
 
@@ -66,7 +69,7 @@ def _is_internal(module: str) -> bool:
 def user_frame(frame: FrameType | None = None) -> FrameType | None:
     """The innermost frame, from `frame` outwards, that runs a kernel's text rather than ours."""
     frame = frame or sys._getframe(1)
-    while frame is not None and _is_internal(frame.f_globals.get("__name__", "")):
+    while frame is not None and is_internal(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
     return frame
 
@@ -100,6 +103,20 @@ def here() -> Location | None:
     return locate(frame) if frame is not None else None
 
 
+_notes = threading.local()
+
+
+@contextlib.contextmanager
+def noted() -> Iterator[list[KittensError]]:
+    """The errors made in this thread within a `with` block, whether raised on or swallowed."""
+    made: list[KittensError] = []
+    _notes.open = (*getattr(_notes, "open", ()), made)
+    try:
+        yield made
+    finally:
+        _notes.open = _notes.open[:-1]
+
+
 class KittensError(Exception):
     """Base of all errors. `message` says what is wrong, `hint` what to do, `location` where."""
 
@@ -108,6 +125,8 @@ class KittensError(Exception):
         self.message = message
         self.hint = hint
         self.location = location
+        for made in getattr(_notes, "open", ()):
+            made.append(self)
 
     def __str__(self) -> str:
         rows = [self.message]

@@ -1,22 +1,44 @@
-"""What a Python frame holds and does: the little that tracing has to know of CPython.
+"""What a Python program can reach and change: the little that tracing has to know of CPython.
 
 A loop is traced by running its body with symbolic tiles and comparing the places a program can write to before and
-after: local variables, cells of closures, and the contents of the lists, dicts and objects reachable from them.
-A place is a `Slot`. Only this module touches frames and bytecode.
+after: local variables, cells of closures, globals that the code names, and the contents of the lists, dicts and
+objects reachable from them. A place is a `Slot`. State that can be compared but not written (iterators, sets, arrays)
+is a `Mark`. Only this module touches frames and bytecode.
 """
 
 from __future__ import annotations
 
+import array
+import collections
+import copy
 import ctypes
 import dis
+import functools
+import gc
 import inspect
+import operator
+import random
 import sys
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
-from types import CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
-_OPAQUE_MODULES = ("builtins", "kittens", "numpy", "ml_dtypes")
+import numpy as np
+
+from kittens.errors import is_internal
+
+#: A slot by identity of its container, and by its key in there.
+Key = tuple[int, Hashable]
 
 
 @dataclass(frozen=True)
@@ -28,128 +50,385 @@ class Slot:
     path: str  # how a person would write it: "m", "state[0]", "self.acc"
 
     @property
-    def id(self) -> tuple[int, Hashable]:
+    def id(self) -> Key:
         return id(self.container), self.key
 
 
-def walk(
-    frame: FrameType, skip: frozenset[str] = frozenset()
-) -> dict[tuple[int, Hashable], tuple[Slot, Any]]:
-    """Every slot reachable from a frame's local variables and the globals its code names, with the object in it.
+@dataclass(frozen=True)
+class Mark:
+    """State that can only be compared: `state` lists what an object holds, or where an iterator stands."""
+
+    owner: Any  # kept alive, so that its id stays its own
+    path: str
+    state: list[Any]
+
+    def same(self, other: Mark) -> bool:
+        return len(self.state) == len(other.state) and all(map(unchanged, self.state, other.state))
+
+
+@dataclass
+class Reach:
+    """All that a frame can reach: slots with the objects in them, marks, and the containers and code met on the way."""
+
+    slots: dict[Key, tuple[Slot, Any]] = field(default_factory=dict)
+    marks: dict[int, Mark] = field(default_factory=dict)
+    containers: dict[int, tuple[str, frozenset[Hashable]]] = field(default_factory=dict)  # path and keys
+    codes: set[CodeType] = field(default_factory=set)
+
+
+def unchanged(a: Any, b: Any) -> bool:
+    """Whether two objects are one, or equal and immutable, so that one may stand for the other."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if type(a) is float:
+        return a.hex() == b.hex()
+    return type(a) in (int, str, bytes, bool) and a == b
+
+
+def walk(frame: FrameType, skip: frozenset[str] = frozenset()) -> Reach:
+    """Everything reachable from a frame's local variables and the globals its code names.
 
     `skip` names local variables to leave out.
     """
-    found: dict[tuple[int, Hashable], tuple[Slot, Any]] = {}
-    seen: set[int] = set()
+    walker = _Walker(frame)
+    scope = frame.f_locals
+    whole = frame if frame.f_code.co_flags & inspect.CO_OPTIMIZED else scope
+    for name, value in list(scope.items()):
+        if name not in skip and not name.startswith("."):
+            walker.put(whole, name, name, value)
+    walker.globals_of(frame.f_code, frame.f_globals)
+    return walker.reach
 
-    def put(container: Any, key: Hashable, path: str, value: Any) -> None:
+
+class _Walker:
+    def __init__(self, frame: FrameType):
+        self.frame = frame
+        self.package = _root(frame.f_globals.get("__name__"))
+        self.cells = {*frame.f_code.co_cellvars, *frame.f_code.co_freevars}
+        self.reach = Reach()
+        self.seen: set[int] = set()
+
+    def put(self, container: Any, key: Hashable, path: str, value: Any) -> None:
         slot = Slot(container, key, path)
-        found[slot.id] = slot, value
-        visit(value, path)
+        self.reach.slots[slot.id] = slot, value
+        self.visit(value, path)
 
-    def visit(value: Any, path: str) -> None:
-        if isinstance(value, tuple):  # immutable, so its members are part of the slot that holds it
-            for i, member in enumerate(value):
-                visit(member, f"{path}[{i}]")
+    def visit(self, value: Any, path: str) -> None:
+        handle = _handler(type(value))
+        if handle is None:
             return
-        if value is None or isinstance(value, (int, float, str, bytes)) or id(value) in seen:
-            return
-        seen.add(id(value))
-        if isinstance(value, list):
-            for i, member in enumerate(value):
-                put(value, i, f"{path}[{i}]", member)
-        elif isinstance(value, dict):
-            for key, member in list(value.items()):
-                put(value, key, f"{path}[{key!r}]", member)
-        elif isinstance(value, FunctionType):
-            visit_function(value, path)
-        elif isinstance(value, MethodType):
-            visit(value.__self__, f"{path}.__self__")
-            visit(value.__func__, path)
-        elif isinstance(getattr(value, "func", None), FunctionType) and hasattr(
-            value, "keywords"
-        ):  # functools.partial
-            visit(value.func, path)
-            visit(value.args, path)
-            visit(value.keywords, path)
-        elif _has_state(value):
-            for name, member in list(vars(value).items()):
-                put(vars(value), name, f"{path}.{name}", member)
+        if handle is not _Walker.tuple:
+            if id(value) in self.seen:
+                return
+            self.seen.add(id(value))
+        handle(self, value, path)
 
-    def visit_function(function: FunctionType, path: str) -> None:
-        if _opaque(function.__module__):
+    def mark(self, value: Any, path: str, state: Iterable[Any]) -> None:
+        self.reach.marks[id(value)] = Mark(value, path, list(state))
+
+    def tuple(self, value: Any, path: str) -> None:
+        for i, member in enumerate(value):  # immutable, so its members are part of the slot that holds it
+            self.visit(member, f"{path}[{i}]")
+
+    def contains(self, container: Any, path: str, keys: Iterable[Hashable]) -> None:
+        self.reach.containers[id(container)] = path, frozenset(keys)
+
+    def list(self, value: Any, path: str) -> None:
+        self.contains(value, path, range(len(value)))
+        for i, member in enumerate(value):
+            self.put(value, i, f"{path}[{i}]", member)
+        self.attributes(value, path)
+
+    def dict(self, value: Any, path: str) -> None:
+        self.contains(value, path, dict.keys(value))
+        self.mark(value, path, dict.keys(value))  # the order counts
+        for key, member in list(dict.items(value)):
+            self.put(value, key, f"{path}[{key!r}]", member)
+        self.attributes(value, path)
+
+    def object(self, value: Any, path: str) -> None:
+        self.attributes(value, path)
+        self.visit(type(value), type(value).__name__)
+
+    def attributes(self, value: Any, path: str) -> None:
+        own = getattr(value, "__dict__", None)
+        if isinstance(own, dict):
+            self.contains(own, path, own)
+            for name, member in list(own.items()):
+                self.put(own, name, f"{path}.{name}", member)
+        named = {n: m for n in _slot_names(type(value)) if (m := _attribute(value, n)) is not _MISSING}
+        if named:
+            self.contains(value, path, named)
+        for name, member in named.items():
+            self.put(value, name, f"{path}.{name}", member)
+
+    def type(self, value: Any, path: str) -> None:
+        self.contains(value, path, vars(value))
+        for name, member in list(vars(value).items()):
+            if type(member) in (staticmethod, classmethod):
+                member = member.__func__
+            if type(member) is FunctionType:
+                if _root(member.__module__) == self.package:
+                    self.visit(member, f"{path}.{name}")
+            elif type(member) is property:
+                self.visit((member.fget, member.fset), f"{path}.{name}")
+            elif not (name.startswith("__") or hasattr(type(member), "__get__")):
+                self.put(value, name, f"{path}.{name}", member)
+        self.visit(value.__bases__, path)
+
+    def function(self, value: FunctionType, path: str) -> None:
+        if _opaque(value.__module__):
             return
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
-            try:
-                put(cell, "cell", name, cell.cell_contents)
-            except ValueError:  # not yet assigned
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            self.cell(name, cell)
+        self.visit(value.__defaults__ or (), path)
+        self.visit(value.__kwdefaults__ or (), path)
+        if value.__dict__:
+            self.attributes(value, path)
+        if _root(value.__module__) == self.package:
+            self.globals_of(value.__code__, value.__globals__)
+
+    def cell(self, name: str, cell: CellType) -> None:
+        try:
+            value = cell.cell_contents
+        except ValueError:  # not yet assigned
+            return
+        if name in self.cells and self._is_local(name, cell, value):
+            self.visit(value, name)
+        else:
+            self.put(cell, "cell", name, value)
+
+    def _is_local(self, name: str, cell: CellType, value: Any) -> bool:
+        """Whether a cell is that of a local variable of the frame, and so in the frame's slots."""
+        if self.frame.f_locals.get(name) is not value:
+            return False
+        probe = object()
+        cell.cell_contents = probe
+        same = self.frame.f_locals.get(name) is probe
+        cell.cell_contents = value
+        if sys.version_info < (3, 13):
+            self.frame.f_locals  # refresh the snapshot
+        return same
+
+    def method(self, value: Any, path: str) -> None:
+        self.visit(value.__self__, path)
+        self.visit(getattr(value, "__func__", None), path)
+
+    def partial(self, value: Any, path: str) -> None:
+        self.visit((value.func, value.args, value.keywords), path)
+
+    def wrapper(self, value: Any, path: str) -> None:
+        self.attributes(value, path)  # lru_cache and other wrappers: __wrapped__
+
+    def globals_of(self, code: CodeType, scope: dict[str, Any]) -> None:
+        if code in self.reach.codes:
+            return
+        self.reach.codes.add(code)
+        self.contains(scope, "the module's globals", scope)
+        for name in _names(code):
+            if name not in scope:
                 continue
-        visit(function.__defaults__ or (), path)
-        visit_globals(function.__code__, function.__globals__)
+            value = scope[name]
+            if value is random:
+                self.visit(random._inst, name)  # type: ignore[attr-defined]
+            elif type(value) is not ModuleType:
+                self.put(scope, name, name, value)
+            elif _root(value.__name__) == self.package:
+                for inner in _names(code):
+                    if inner in vars(value):
+                        self.put(vars(value), inner, f"{name}.{inner}", vars(value)[inner])
 
-    def visit_globals(code: CodeType, scope: dict[str, Any]) -> None:
-        for name in code.co_names:
-            if name in scope and not isinstance(scope[name], (ModuleType, type)):
-                visit(scope[name], name)
+    def members(self, value: Any, path: str) -> None:
+        self.mark(value, path, sorted(map(id, value)))
 
-    for name, value in dict(frame.f_locals).items():
-        if name not in skip:
-            put(frame, name, name, value)
-    visit_globals(frame.f_code, frame.f_globals)
-    return found
+    def bytes(self, value: Any, path: str) -> None:
+        state = bytes(value)
+        if type(value) is np.ndarray:
+            state = b"%r" % [value.shape, value.dtype.str] + state
+        self.mark(value, path, [state])
+
+    def objects(self, value: Any, path: str) -> None:
+        self.mark(value, path, value.flat)
+
+    def random(self, value: Any, path: str) -> None:
+        state = value.getstate() if isinstance(value, random.Random) else value.bit_generator.state
+        self.mark(value, path, [repr(state)])
+
+    def generator(self, value: GeneratorType[Any, Any, Any], path: str) -> None:
+        inner = value.gi_frame
+        if inner is None:
+            self.mark(value, path, [])
+            return
+        self.mark(value, path, [inner.f_lasti, *inner.f_locals.values()])
+        self.visit(tuple(inner.f_locals.values()), path)
+
+    def iterator(self, value: Any, path: str) -> None:
+        text = repr(value)
+        within = [x for x in gc.get_referents(value) if not isinstance(x, type)]
+        counts = [len(x) if isinstance(x, (list, tuple)) else 0 for x in within]
+        self.mark(
+            value, path, ["" if " at 0x" in text else text, operator.length_hint(value, -1), *within, *counts]
+        )
+        self.visit(tuple(x for x in within if hasattr(x, "__next__")), path)
+
+
+_HANDLERS: dict[type, Callable[[_Walker, Any, str], None]] = {
+    FunctionType: _Walker.function,
+    MethodType: _Walker.method,
+    BuiltinFunctionType: _Walker.method,
+    functools.partial: _Walker.partial,
+    GeneratorType: _Walker.generator,
+    bytearray: _Walker.bytes,
+    array.array: _Walker.bytes,
+    np.ndarray: lambda w, x, path: w.objects(x, path) if x.dtype.hasobject else w.bytes(x, path),
+    np.random.Generator: _Walker.random,
+    np.random.RandomState: lambda w, x, path: w.mark(x, path, [repr(x.get_state(legacy=False))]),
+    type(functools.cache(len)): _Walker.wrapper,
+}
+_ATOMS = (type(None), int, float, complex, str, bytes, bool, range, slice, frozenset, ModuleType, CodeType)
+#: Modules of the standard library whose instances hold what a program puts into them.
+_HOLDERS = ("collections", "types", "argparse", "functools")
+
+
+@functools.cache
+def _handler(kind: type) -> Callable[[_Walker, Any, str], None] | None:
+    """How to walk instances of a class; None for what holds no state that a program changes."""
+    module = getattr(kind, "__module__", None)
+    if kind in _ATOMS or is_internal(module or ""):
+        return None
+    if kind in _HANDLERS:
+        return _HANDLERS[kind]
+    for base, handle in (
+        (tuple, _Walker.tuple),
+        (list, _Walker.list),
+        (collections.deque, _Walker.list),
+        (dict, _Walker.dict),
+        (set, _Walker.members),
+        (random.Random, _Walker.random),
+    ):
+        if issubclass(kind, base):
+            return handle
+    if issubclass(kind, type):
+        return lambda walker, value, path: None if _foreign(value.__module__) else walker.type(value, path)
+    if hasattr(kind, "__next__") and _foreign(module):
+        return _Walker.iterator
+    if _opaque(module) or (_foreign(module) and _root(module) not in _HOLDERS):
+        return None
+    return _Walker.object
+
+
+@functools.cache
+def _slot_names(kind: type) -> tuple[str, ...]:
+    """The names in the `__slots__` of a class and its bases."""
+    names: list[str] = []
+    for base in kind.__mro__:
+        given = vars(base).get("__slots__", ()) if not _foreign(base.__module__) else ()
+        for name in (given,) if isinstance(given, str) else given:
+            private = name.startswith("__") and not name.endswith("__")
+            names.append(f"_{base.__name__.lstrip('_')}{name}" if private else name)
+    return tuple(n for n in names if n not in ("__dict__", "__weakref__"))
+
+
+@functools.cache
+def _names(code: CodeType) -> tuple[str, ...]:
+    """The names of globals and attributes in a code object and those nested in it."""
+    inner = [name for c in code.co_consts if isinstance(c, CodeType) for name in _names(c)]
+    return tuple(dict.fromkeys((*code.co_names, *inner)))
+
+
+_MISSING = object()
+
+
+def _attribute(value: Any, name: str) -> Any:
+    try:
+        return object.__getattribute__(value, name)
+    except AttributeError:
+        return _MISSING
+
+
+def _root(module: str | None) -> str:
+    return (module or "").split(".")[0]
 
 
 def _opaque(module: str | None) -> bool:
-    return (
-        module is not None
-        and module.split(".")[0] in _OPAQUE_MODULES
-        and not module.startswith("kittens.kernels")
-    )
+    return _root(module) in ("builtins", "numpy", "ml_dtypes") or is_internal(module or "")
 
 
-def _has_state(value: Any) -> bool:
-    """Whether an object is an instance of somebody's class whose attributes a loop may change."""
+def _foreign(module: str | None) -> bool:
+    return _opaque(module) or (_root(module) in sys.stdlib_module_names and module != "__main__")
+
+
+def is_object(value: Any) -> bool:
+    """Whether a value is an instance of somebody's class, with attributes."""
+    return _handler(type(value)) is _Walker.object
+
+
+def is_container(value: Any) -> bool:
+    """Whether a value has members: a tuple, list, dict or object."""
+    return issubclass(type(value), (tuple, list, dict)) or is_object(value)
+
+
+def members(value: Any) -> list[Any]:
+    """The members of a container."""
     kind = type(value)
-    return (
-        not isinstance(value, (ModuleType, type))
-        and isinstance(getattr(value, "__dict__", None), dict)
-        and not _opaque(kind.__module__)
-        and (kind.__module__ not in sys.stdlib_module_names or kind.__name__ == "SimpleNamespace")
-    )
-
-
-def members(value: Any) -> list[Any] | None:
-    """The members of a tuple, list or dict, or None for anything else."""
-    if isinstance(value, (tuple, list)):
+    if issubclass(kind, (tuple, list)):
         return list(value)
-    return list(value.values()) if isinstance(value, dict) else None
+    if issubclass(kind, dict):
+        return list(dict.values(value))
+    return [getattr(value, name, None) for name in _attribute_names(value)]
 
 
 def alike(a: Any, b: Any) -> bool:
     """Whether two containers have one kind and one set of keys."""
-    return type(a) is type(b) and len(a) == len(b) and (not isinstance(a, dict) or list(a) == list(b))
+    if type(a) is not type(b):
+        return False
+    if issubclass(type(a), (tuple, list)):
+        return len(a) == len(b)
+    if issubclass(type(a), dict):
+        return list(a) == list(b)
+    return _attribute_names(a) == _attribute_names(b)
 
 
 def rebuild(like: Any, new: list[Any]) -> Any:
     """A container of the kind of `like` with other members."""
-    if isinstance(like, dict):
-        return dict(zip(like, new))
-    if isinstance(like, tuple) and hasattr(like, "_fields"):
-        return type(like)(*new)
-    return type(like)(new)
+    kind = type(like)
+    if issubclass(kind, tuple):
+        return tuple.__new__(kind, new)
+    out = copy.copy(like)
+    if issubclass(kind, list):
+        out[:] = new
+    elif issubclass(kind, dict):
+        for key, value in zip(like, new, strict=True):
+            dict.__setitem__(out, key, value)
+    else:
+        for name, value in zip(_attribute_names(like), new, strict=True):
+            object.__setattr__(out, name, value)
+    return out
+
+
+def _attribute_names(value: Any) -> list[str]:
+    return [*getattr(value, "__dict__", ()), *_slot_names(type(value))]
 
 
 def write(changes: list[tuple[Slot, Any]]) -> None:
     """Put objects into slots."""
     frames: dict[int, tuple[FrameType, dict[str, Any]]] = {}
     for slot, value in changes:
-        container = slot.container
+        container, key = slot.container, slot.key
         if isinstance(container, FrameType):
-            frames.setdefault(id(container), (container, {}))[1][str(slot.key)] = value
+            frames.setdefault(id(container), (container, {}))[1][str(key)] = value
         elif isinstance(container, CellType):
             container.cell_contents = value
+        elif isinstance(container, dict):
+            dict.__setitem__(container, key, value)
+        elif isinstance(container, (list, collections.deque)) and isinstance(key, int):
+            container[key] = value
+        elif isinstance(container, type):
+            type.__setattr__(container, str(key), value)
         else:
-            container[slot.key] = value
+            object.__setattr__(container, str(key), value)
     for frame, values in frames.values():
         _write_locals(frame, values)
 
@@ -233,20 +512,35 @@ def is_comprehension(frame: FrameType) -> bool:
     )
 
 
-def leaves(value: Any) -> Iterator[Any]:
-    """The leaves of nested tuples, lists and dicts."""
-    inner = members(value)
-    if inner is None:
-        yield value
-    else:
-        for member in inner:
-            yield from leaves(member)
+def local_names(frame: FrameType) -> list[str]:
+    """The local variables of a function's frame that have a value."""
+    optimized = frame.f_code.co_flags & inspect.CO_OPTIMIZED
+    return [name for name in frame.f_locals if not name.startswith(".")] if optimized else []
 
 
-def map_leaves(value: Any, f: Callable[[Any], Any], containers: tuple[type, ...] = (tuple,)) -> Any:
-    """`value` with its leaves replaced; the same object if none changed. Only `containers` are looked into."""
-    inner = members(value) if isinstance(value, containers) else None
-    if inner is None:
+@functools.cache
+def compared_names(code: CodeType) -> frozenset[str]:
+    """Variables that a code object compares with other variables by `is`."""
+    names: set[str] = set()
+    instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG", "NOP")]
+    for at, instruction in enumerate(instructions):
+        if instruction.opname == "IS_OP" or (
+            instruction.opname == "COMPARE_OP" and "is" in str(instruction.argval).split()
+        ):
+            operands = [i for i in instructions[max(0, at - 2) : at] if i.opname.startswith("LOAD_")]
+            if operands and operands[-1].opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_NAME")):
+                for i in operands:
+                    names.update(i.argval if isinstance(i.argval, tuple) else (str(i.argval),))
+    return frozenset(names)
+
+
+def map_leaves(value: Any, f: Callable[[Any], Any], deep: bool = False) -> Any:
+    """`value` with its leaves replaced; the same object if none changed.
+
+    The members of tuples are looked into, and with `deep` those of the list, dict or object that `value` is.
+    """
+    if not (issubclass(type(value), tuple) or (deep and is_container(value))):
         return f(value)
-    new = [map_leaves(member, f, containers) for member in inner]
-    return value if all(a is b for a, b in zip(inner, new)) else rebuild(value, new)
+    old = members(value)
+    new = [map_leaves(member, f) for member in old]
+    return value if all(map(operator.is_, old, new)) else rebuild(value, new)

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from kittens import plugins, runtime
+from kittens import errors, plugins, runtime
 from kittens.arguments import Argument, ScalarArg, TensorArg, adopt
 from kittens.dtypes import DType
 from kittens.errors import ArgumentError, ControlFlowError, Location
@@ -187,7 +187,7 @@ class Kernel:
     def compile(self, on: str | Target, *args: Any, **constants: Any) -> Any:
         """The compiled object for target `on`; needs no device."""
         plan = self.plan(on, *args, **constants)
-        source = str(plugins.ask("kittens_emit", parse(on), plan=plan))
+        source = plugins.ask("kittens_emit", parse(on), plan=plan)
         return plugins.ask("kittens_compile", parse(on), plan=plan, source=source)
 
 
@@ -202,11 +202,17 @@ def _trace(
     kernel: Kernel, arguments: dict[str, Argument], constants: dict[str, Any], grid_rank: int
 ) -> Function:
     trace = Trace(grid_rank)
-    with running(trace):
+    with errors.noted() as swallowed, running(trace), trace:
         values = {n: None if a is None else _parameter(trace, n, a) for n, a in arguments.items()}
         returned = kernel.function(*values.values(), **constants)
     check_returned(kernel, returned)
     body = trace.finish()
+    if swallowed:
+        raise ControlFlowError(
+            f"an error was swallowed while the kernel was traced: {swallowed[0].message}",
+            hint="tracing cannot tell what Python would have done; avoid `try` around operations on tiles",
+            location=swallowed[0].location,
+        )
     for value in body.args:
         if isinstance(value.type, TensorType):
             dims = list(value.type.dims)

@@ -123,7 +123,7 @@ def load(tensor: Tensor, coordinates: Any = (), shape: Any = (), *, pad: Number 
     Elements outside the tensor are `pad`. With no coordinates, the one element of a fully indexed tensor.
     """
     view = _tensor(tensor, "kt.load")
-    if isinstance(pad, Tile) or not _is_number(pad):
+    if type(pad) not in (bool, int, float) and not isinstance(pad, np.generic):
         _fail(
             ArgumentError,
             f"pad is a Python number, not {pad!r}",

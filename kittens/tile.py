@@ -6,6 +6,7 @@ running eagerly. Types are checked here, before any executor sees the operation,
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import threading
@@ -15,7 +16,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from kittens import errors, opset
-from kittens.dtypes import DType, as_dtype, bool_, float32, int64, promote
+from kittens.dtypes import DType, as_dtype, bool_, convert, float32, int64, promote
 from kittens.errors import ArgumentError, ControlFlowError, DTypeError, KittensError, ScopeError, ShapeError
 from kittens.ir import TensorType, TileType, Type
 
@@ -29,11 +30,11 @@ class Executor(Protocol):
     """Something that carries out operations: the tracer, the eager reference, the judge's error arithmetic."""
 
     grid_rank: int
-    fuses_products: bool
 
     def apply(self, name: str, call: opset.Call, operands: Sequence[Any]) -> list[Any]: ...
     def iterate(self, control: Any, frame: Any) -> Any: ...
     def specialise(self, origins: Origins) -> None: ...
+    def fuses(self, product: Tile) -> bool: ...
     def show(self, tile: Tile) -> str: ...
 
 
@@ -72,9 +73,10 @@ class Tile:
 
     Attributes: `dtype`, `shape` (constant), `ndim`. `known` is set on scalars computed from tensor extents alone: the
     value in this call and the extents it comes from, so that it can be used as a constant at the price of specialising.
+    `loose` marks a scalar that is a Python integer where a loop makes no pass, and may not be told from one.
     """
 
-    __slots__ = ("executor", "known", "product", "type", "value")
+    __slots__ = ("executor", "known", "loose", "product", "type", "value")
     __array_ufunc__ = None  # a NumPy scalar on the left leaves the operation to us
 
     def __init__(
@@ -85,6 +87,7 @@ class Tile:
         self.executor = executor
         self.known = known
         self.product: tuple[Tile, Tile] | None = None
+        self.loose = False
 
     @property
     def dtype(self) -> DType:
@@ -199,7 +202,7 @@ class Tile:
     def __rrshift__(self, other: Any) -> Tile:
         return binary("shr", other, self)
 
-    # Comparison, element by element. Hashing stays by identity.
+    # Comparison, element by element.
     def __lt__(self, other: Any) -> Tile:
         return binary("lt", self, other)
 
@@ -218,7 +221,12 @@ class Tile:
     def __ne__(self, other: Any) -> Tile:  # type: ignore[override]
         return binary("ne", self, other)
 
-    __hash__ = object.__hash__
+    def __hash__(self) -> NoReturn:
+        _fail(
+            ControlFlowError,
+            "a tile is used as a key of a dict or set",
+            "key by a name or a Python integer; which variables hold one tile is not known while tracing",
+        )
 
     # What a run-time value cannot be in Python.
     def __bool__(self) -> NoReturn:
@@ -352,6 +360,74 @@ class Tile:
                 "look at values by running on NumPy arrays, or with kt.print",
             )
         return self.value.copy()
+
+
+class Counter:
+    """A Python integer that a loop or branch carries: known only at run time, and an integer all the same.
+
+    As with the integer that it is when Python runs the kernel, it takes the dtype of the tiles that it meets. Its own
+    arithmetic is that of int64. What needs its value in Python is refused.
+    """
+
+    __slots__ = ("tile",)
+    __array_ufunc__ = None
+
+    def __init__(self, tile: Tile):
+        self.tile = tile
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return int
+
+    def __repr__(self) -> str:
+        return f"<Python integer carried by a loop, {self.tile!r}>"
+
+    def __abs__(self) -> Counter:
+        return Counter(unary("abs", self.tile))
+
+    def __neg__(self) -> Counter:
+        return Counter(unary("neg", self.tile))
+
+    def __pos__(self) -> Counter:
+        return self
+
+    def __invert__(self) -> Counter:
+        return Counter(unary("bitnot", self.tile))
+
+    def _refuse(self, *args: Any) -> NoReturn:
+        _fail(
+            ControlFlowError,
+            "a Python integer that a loop or branch changes is known only at run time",
+            "it can be added, multiplied, compared and used as a coordinate, but not index Python objects or decide "
+            "Python control flow: loop over Python constants with range(), or choose with kt.where",
+        )
+
+
+def _counter_method(name: str, reflected: bool, wrap: Any) -> Any:
+    def method(self: Counter, other: Any) -> Any:
+        if type(other) is Counter:
+            other = other.tile
+        elif isinstance(other, (int, np.integer)):
+            other = int(other)
+        elif isinstance(other, (float, np.floating)):
+            self._refuse()
+        else:
+            return NotImplemented
+        return wrap(binary(name, other, self.tile) if reflected else binary(name, self.tile, other))
+
+    return method
+
+
+for _python, _name in dict(
+    add="add", sub="sub", mul="mul", floordiv="floordiv", mod="mod", lshift="shl", rshift="shr",
+    **{"and": "bitand", "or": "bitor", "xor": "bitxor"},
+).items():  # fmt: skip
+    setattr(Counter, f"__{_python}__", _counter_method(_name, False, Counter))
+    setattr(Counter, f"__r{_python}__", _counter_method(_name, True, Counter))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(Counter, f"__{_name}__", _counter_method(_name, False, lambda tile: tile))
+for _name in "bool index int float hash str format round pow rpow divmod rdivmod".split():
+    setattr(Counter, f"__{_name}__", Counter._refuse)
 
 
 class Tensor:
@@ -537,17 +613,30 @@ def _view(
     return Tensor(type, value, shape, executor)
 
 
+def _position(k: Any, extent: Tile, what: str) -> Tile:
+    """A position on an axis: a Python integer below 0 counts from the end, a run-time value does not."""
+    i = cast(integer(k, what), int64)
+    if i.loose:
+        _fail(
+            ControlFlowError,
+            f"{what} may be a Python integer (which counts from the end below 0) or a run-time one, after a loop",
+            "give it a run-time value before the loop: kt.scalar(0, kt.int64)",
+        )
+    if type(k) is Counter:
+        (shift,) = apply("where", [binary("lt", i, 0), cast(extent, int64), constant(0, int64)], {})
+        return binary("add", i, shift)
+    return binary("add", extent, i) if _is_number(k) and k < 0 else i
+
+
 def _indexed(view: Tensor, axis: int, key: Any) -> Tensor:
-    i = integer(key, "an index of a tensor")
-    if _is_number(key) and key < 0:
-        i = binary("add", view.shape[axis], int(key))
+    i = _position(key, view.shape[axis], "an index of a tensor")
     return _view("index", view, [i], {"axis": axis}, view.shape[:axis] + view.shape[axis + 1 :])
 
 
 def _sliced(view: Tensor, axis: int, key: slice) -> Tensor:
-    if key == slice(None):
+    if all(k is None for k in (key.start, key.stop, key.step)):
         return view
-    if key.step is not None and not (_is_number(key.step) and key.step == 1):
+    if key.step is not None and not (type(key.step) is int and key.step == 1):
         _fail(
             ShapeError,
             "a slice of a tensor takes no step",
@@ -558,9 +647,7 @@ def _sliced(view: Tensor, axis: int, key: slice) -> Tensor:
     def bound(k: Any, default: Tile) -> Tile:
         if k is None:
             return default
-        i = cast(integer(k, "a bound of a slice"), int64)
-        if _is_number(k) and k < 0:
-            i = binary("add", extent, i)
+        i = _position(k, extent, "a bound of a slice")
         return binary("minimum", binary("maximum", i, 0), extent)
 
     lo, hi = bound(key.start, constant(0, int64)), bound(key.stop, extent)
@@ -577,8 +664,24 @@ def _is_number(x: Any) -> bool:
     return isinstance(x, (bool, int, float, np.generic))
 
 
+def _bounds(dtype: DType) -> tuple[int, int]:
+    """The least and the greatest value of an integer type."""
+    return (
+        (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1) if dtype.kind == "i" else (0, 2**dtype.bits - 1)
+    )
+
+
+def _holds(dtype: DType, value: int) -> bool:
+    low, high = _bounds(dtype)
+    return low <= value <= high
+
+
 def constant(value: Any, dtype: DType, shape: tuple[int, ...] = ()) -> Tile:
     """A tile filled with a Python number, converted to `dtype`; refuses what the type cannot hold."""
+    if type(value) is Counter:
+        if dtype.kind == "b":
+            value._refuse()
+        return broadcast(cast(value.tile, dtype), shape)
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, (bool, int, float)):
@@ -592,18 +695,16 @@ def constant(value: Any, dtype: DType, shape: tuple[int, ...] = ()) -> Tile:
                     "convert the tile with .to(kt.float32)",
                 )
             value = int(value)
-        low, high = (
-            (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1)
-            if dtype.kind == "i"
-            else (0, 2**dtype.bits - 1)
-        )
-        if not low <= value <= high:
+        if not _holds(dtype, value):
+            low, high = _bounds(dtype)
             _fail(DTypeError, f"{value} does not fit into {dtype} ({low} to {high})", "use a wider type")
         value = int(value)
     elif dtype.kind == "b":
         if value not in (0, 1):
             _fail(DTypeError, f"{value!r} is not a bool")
         value = bool(value)
+    elif isinstance(value, int) and -(2**63) <= value < 2**63:
+        value = float(convert(np.array(value, np.int64), dtype))  # one rounding, as a conversion at run time
     else:
         value = float(value)
     (result,) = apply("const", (), {"value": value, "dtype": dtype.name, "shape": shape})
@@ -643,6 +744,8 @@ def integer(x: Any, what: str) -> Tile:
         if x.shape == () and x.dtype.is_integer:
             return x
         _fail(DTypeError, f"{what} is an integer scalar, not {x.type}")
+    if type(x) is Counter:
+        return x.tile
     if isinstance(x, (int, np.integer)) and not isinstance(x, bool):
         return constant(int(x), int64)
     _fail(
@@ -713,6 +816,8 @@ def unify(name: str, *operands: Any) -> list[Tile]:
         error.message = f"{name}: {error.message}"
         error.location = errors.here()
         raise
+    if any(t.loose for t in tiles):
+        _check_loose(name, tiles, dtype)
     cast_up = [cast(as_tile(x, dtype), dtype) for x in operands]
     try:
         shape = np.broadcast_shapes(*(t.shape for t in cast_up))
@@ -726,12 +831,27 @@ def unify(name: str, *operands: Any) -> list[Tile]:
     return [broadcast(t, shape) for t in cast_up]
 
 
+def _check_loose(name: str, tiles: list[Tile], dtype: DType) -> None:
+    """Refuse to bring together what would have another type if the loose operands were Python integers."""
+    firm = [t.dtype for t in tiles if not t.loose]
+    if functools.reduce(promote, firm) != dtype if firm else any(t.dtype != dtype for t in tiles):
+        loose = next(t for t in tiles if t.loose)
+        _fail(
+            ControlFlowError,
+            f"{name}: an operand is a Python integer if its loop or branch does not run, a run-time {loose.dtype} "
+            f"if it does, which would make the result another type",
+            f"give it a type before the loop: kt.scalar(0, kt.{loose.dtype})",
+        )
+
+
 def unary(name: str, x: Any) -> Tile:
     """An element-by-element operation of one operand."""
     if not isinstance(x, Tile):
         as_tile(x)
         _fail(DTypeError, f"{name} takes a tile, not {x!r}", "use the math module on Python numbers")
-    return _attrs_op(name, (x,), {})
+    result = _attrs_op(name, (x,), {})
+    result.loose = x.loose and name in ("neg", "abs", "bitnot")
+    return result
 
 
 def binary(name: str, a: Any, b: Any) -> Tile:
@@ -739,15 +859,18 @@ def binary(name: str, a: Any, b: Any) -> Tile:
     x, y = unify(name, a, b)
     (result,) = apply(name, (x, y), {})
     if x.known and y.known and name in _KNOWN:
-        result.known = _KNOWN[name](x.known[0], y.known[0]), x.known[1] | y.known[1]
+        value = _KNOWN[name](x.known[0], y.known[0])
+        result.known = (value, x.known[1] | y.known[1]) if _holds(result.dtype, value) else None
+    tiles = [t for t in (a, b) if isinstance(t, Tile)]
+    result.loose = result.dtype.is_integer and all(t.loose for t in tiles)
     return result
 
 
 def _add(a: Any, b: Any) -> Tile:
     """a + b; where one side is a product just made, one accumulation (docs/semantics.md, Products)."""
-    if isinstance(a, Tile) and isinstance(b, Tile) and a.type == b.type and current().fuses_products:
+    if isinstance(a, Tile) and isinstance(b, Tile) and a.type == b.type:
         for product, rest in ((b, a), (a, b)):
-            if product.product is not None:
+            if product.product is not None and current().fuses(product):
                 (result,) = apply("mma", (*product.product, rest), {})
                 return result
     return binary("add", a, b)
@@ -770,7 +893,7 @@ def cast(x: Tile, dtype: Any) -> Tile:
     if x.dtype == to:
         return x
     result = _attrs_op("cast", (x,), {"dtype": to.name})
-    if to.is_integer:
+    if to.is_integer and x.known and _holds(to, x.known[0]):
         result.known = x.known
     return result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from types import FrameType
 
@@ -18,8 +19,6 @@ class Trace:
     `regions` are the open regions, outermost first; `loops` the loops and branches whose bodies are being traced.
     `specialised` collects the extents, as (parameter, axis), whose values the trace depends on.
     """
-
-    fuses_products = True
 
     def __init__(self, grid_rank: int):
         self.grid_rank = grid_rank
@@ -55,6 +54,19 @@ class Trace:
 
     def specialise(self, origins: Origins) -> None:
         self.specialised |= origins
+
+    def fuses(self, product: Tile) -> bool:
+        """Whether a sum with a product is one operation: not where the product was made outside a loop."""
+        return self._home.get(product.value) is self.regions[-1]
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        """After an error, objects that outlive the kernel get back what they held before its loops."""
+        if kind is not None:
+            for loop in reversed(self.loops):
+                with contextlib.suppress(Exception):
+                    loop.restore()
 
     def show(self, tile: Tile) -> str:
         name = f" %{tile.value.name}" if tile.value.name else ""
