@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,16 @@ def kittens_numerics(target: Target) -> Numerics | None:
     if target.backend != "numpy":
         return None
     return Numerics(dict.fromkeys(MATHEMATICAL, 1.0), float8={d.name: "emulated" for d in FLOAT8})
+
+
+@hookimpl
+def kittens_tunables(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str, int] | None:
+    """Larger tiles for large products: each operation costs Python time, whatever its size."""
+    if target.backend != "numpy" or kernel != "matmul":
+        return None
+    tensors = [a for a in (arguments.get("a"), arguments.get("c")) if isinstance(a, TensorArg)]
+    large = len(tensors) == 2 and tensors[0].shape[-1] * math.prod(tensors[1].shape) >= 1 << 24
+    return {"BM": 128, "BN": 128, "BK": 256} if large else None
 
 
 @hookimpl
