@@ -69,6 +69,8 @@ FUNCTIONS = {  # of the device headers, by the name that the tables of fragments
     "f32_32x32x16_fp8_fnuz": ("kt_mfma_32x32x16", "f8"),
     "f32_16x16x32_fp8": ("kt_mfma_16x16x32", "f8"),
     "f32_32x32x16_fp8": ("kt_mfma_32x32x16", "f8"),
+    "f32_16x16x128_f8f6f4_8bit": ("kt_mfma_16x16x128", "f8"),
+    "f32_32x32x64_f8f6f4_8bit": ("kt_mfma_32x32x64", "f8"),
     "i32_16x16x32_i8": ("kt_mfma_16x16x32_i8", "i8"),
     "i32_32x32x16_i8": ("kt_mfma_32x32x16_i8", "i8"),
     "i32_16x16x64_i8": ("kt_mfma_16x16x64_i8", "i8"),

@@ -245,7 +245,9 @@ def build(
         f'#include "{vendor.prelude}"\n#line 1 "{entry}{vendor.suffix}"\n{source}\n#line 1 "entry"\n{ending}'
     )
     defines = [f"-D{name}={value}" for name, value in {"KT_SIM": "1", **chosen.defines}.items()]
-    library = build_library(unit, (*vendor.include, DEVICE), (*vendor.flags, *defines), cache_dir)
+    library = build_library(
+        unit, (*vendor.include, DEVICE), (*vendor.flags, *defines), cache_dir, vendor.standard_headers
+    )
     return Program(library, entry, chosen.lanes, locations or {})
 
 
@@ -285,5 +287,5 @@ def _raw(value: Any, size: int) -> bytes | None:
     if isinstance(value, float) and size in (4, 8):
         return struct.pack("<f" if size == 4 else "<d", value)
     if isinstance(value, int) and size in (1, 2, 4, 8):
-        return (int(value) & (2 ** (8 * size) - 1)).to_bytes(size, "little")
+        return (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
     return None

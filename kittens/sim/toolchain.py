@@ -67,21 +67,32 @@ def cache_folder(cache_dir: str | Path | None = None) -> Path:
 
 
 def build_library(
-    unit: str, include: Sequence[Path], flags: Sequence[str], cache_dir: str | Path | None
+    unit: str,
+    include: Sequence[Path],
+    flags: Sequence[str],
+    cache_dir: str | Path | None,
+    empty_headers: Sequence[str] = (),
 ) -> Path:
-    """Compile `unit` together with the runtime into a shared library, unless the cache has it. -> its path"""
+    """Compile `unit` together with the runtime into a shared library, unless the cache has it. -> its path
+
+    `empty_headers` are found by the unit's #includes and hold nothing.
+    """
     cache = cache_folder(cache_dir)
     folders = (RUNTIME, *include)
     command = compiler()
     options = (*_FLAGS, *_machine_flags(command), *flags)
-    library = cache / f"{_key(unit, *options, *command, _version(command), *_texts(folders))}.so"
+    library = (
+        cache / f"{_key(unit, *options, *command, _version(command), *empty_headers, *_texts(folders))}.so"
+    )
     if library.exists():
         return library
     runtime = _runtime_object(command, cache)
     with tempfile.TemporaryDirectory(prefix="kittens-sim-") as scratch:
         source, output = Path(scratch) / "unit.cpp", Path(scratch) / "unit.so"
         source.write_text(unit)
-        searched = [f"-I{folder}" for folder in folders]
+        for name in empty_headers:
+            Path(scratch, name).touch()
+        searched = [f"-I{folder}" for folder in (*folders, scratch)]
         _run(
             [
                 *command,

@@ -19,6 +19,7 @@ class Vendor:
     include   folders searched for headers, beside the simulator's own and the neutral device headers
     arches    lanes of a group and macros to define, by architecture; the first is the default
     flags     further options for the compiler
+    standard_headers  of the vendor, that sources include and the prelude stands for
     entry     text of the entry points for (source, kernel); None: every parameter is an argument
     """
 
@@ -28,6 +29,7 @@ class Vendor:
     include: tuple[Path, ...]
     arches: Mapping[str, Arch]
     flags: tuple[str, ...] = ()
+    standard_headers: tuple[str, ...] = ()
     entry: Callable[[str, str], str] | None = None
 
     def arch(self, name: str | None) -> Arch:

@@ -79,6 +79,11 @@ extern "C" __global__ void KT_THREADS(256) every(kt_in in, kt_out out, float x, 
   kt_mfma_32x32x16_bf16(d16, a4, a4);
   kt_mfma_16x16x32_f16(d4, a4, a4);
   kt_mfma_32x32x16_f16(d16, a4, a4);
+  kt_u32x8 a8 = {a4.x, a4.y, a4.z, a4.w, a2.x, a2.y, n, n};
+  kt_mfma_16x16x128_e4m3fn(d4, a8, a8);
+  kt_mfma_32x32x64_e4m3fn(d16, a8, a8);
+  kt_mfma_16x16x128_e5m2(d4, a8, a8);
+  kt_mfma_32x32x64_e5m2(d16, a8, a8);
   kt_mfma_16x16x64_i8(e4, a4, a4);
   kt_mfma_32x32x32_i8(e16, a4, a4);
   kt_load_lds_b128(smem, in + lane * 16u);

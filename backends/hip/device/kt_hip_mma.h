@@ -93,6 +93,27 @@ KT_FN void kt_mfma_32x32x16_f16(kt_f32x16& d, kt_u32x4 a, kt_u32x4 b KT_SITE) {
   KT_HERE;
   d = __builtin_amdgcn_mfma_f32_32x32x16_f16(kt_bit_cast<kt_f16x8>(a), kt_bit_cast<kt_f16x8>(b), d, 0, 0, 0);
 }
+// 8-bit floats, 32 to a lane: elements 0 .. 15 have k = 16 g + e, the others 16 G + 16 g + e - 16.
+#define KT_F8F6F4(shape, d, a, b, format)                                                                      \
+  __builtin_amdgcn_mfma_scale_f32_##shape##_f8f6f4(kt_bit_cast<kt_i32x8>(a), kt_bit_cast<kt_i32x8>(b), d, format, \
+                                                   format, 0, 0, 0, 0)
+KT_FN void kt_mfma_16x16x128_e4m3fn(kt_f32x4& d, kt_u32x8 a, kt_u32x8 b KT_SITE) {
+  KT_HERE;
+  d = KT_F8F6F4(16x16x128, d, a, b, 0);
+}
+KT_FN void kt_mfma_32x32x64_e4m3fn(kt_f32x16& d, kt_u32x8 a, kt_u32x8 b KT_SITE) {
+  KT_HERE;
+  d = KT_F8F6F4(32x32x64, d, a, b, 0);
+}
+KT_FN void kt_mfma_16x16x128_e5m2(kt_f32x4& d, kt_u32x8 a, kt_u32x8 b KT_SITE) {
+  KT_HERE;
+  d = KT_F8F6F4(16x16x128, d, a, b, 1);
+}
+KT_FN void kt_mfma_32x32x64_e5m2(kt_f32x16& d, kt_u32x8 a, kt_u32x8 b KT_SITE) {
+  KT_HERE;
+  d = KT_F8F6F4(32x32x64, d, a, b, 1);
+}
+#undef KT_F8F6F4
 KT_FN void kt_mfma_16x16x64_i8(kt_i32x4& d, kt_u32x4 a, kt_u32x4 b KT_SITE) {
   KT_HERE;
   d = __builtin_amdgcn_mfma_i32_16x16x64_i8(kt_bit_cast<kt_i32x4>(a), kt_bit_cast<kt_i32x4>(b), d, 0, 0, 0);

@@ -181,6 +181,7 @@ template <int M, int EACH, int BYTES>
 constexpr int k_of(int lane, int e) {  // of element e of a lane
   if (kFamily == Family::Rdna3) return e;
   if (kFamily == Family::Rdna4 && BYTES == 2) return (e & 3) | lane / 16 << 2 | e >> 2 << 3;
+  if (EACH == 32) return e < 16 ? lane / M * 16 + e : 1024 / M + lane / M * 16 + e - 16;  // in chunks of 16
   return lane / M * EACH + e;
 }
 
@@ -279,6 +280,15 @@ inline D matrix(A a, B b, D d) {
 #define __builtin_amdgcn_mfma_f32_32x32x16_bf16(a, b, d, x, y, z) kt_sim::matrix<32, 16, kt_sim::Bf16>(a, b, d)
 #define __builtin_amdgcn_mfma_f32_16x16x32_f16(a, b, d, x, y, z) kt_sim::matrix<16, 32, kt_sim::F16>(a, b, d)
 #define __builtin_amdgcn_mfma_f32_32x32x16_f16(a, b, d, x, y, z) kt_sim::matrix<32, 16, kt_sim::F16>(a, b, d)
+template <int M, int K, int FORMAT, class A, class B, class D>
+inline D kt_sim_f8f6f4(A a, B b, D d) {
+  if constexpr (FORMAT == 0) return kt_sim::matrix<M, K, kt_sim::Fp8>(a, b, d);
+  else return kt_sim::matrix<M, K, kt_sim::Bf8>(a, b, d);
+}
+#define __builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4(a, b, d, format, fb, oa, sa, ob, sb) \
+  (kt_sim_f8f6f4<16, 128, format>(a, b, d))
+#define __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(a, b, d, format, fb, oa, sa, ob, sb) \
+  (kt_sim_f8f6f4<32, 64, format>(a, b, d))
 #define __builtin_amdgcn_mfma_i32_16x16x64_i8(a, b, d, x, y, z) kt_sim::matrix<16, 64, kt_sim::I8>(a, b, d)
 #define __builtin_amdgcn_mfma_i32_32x32x32_i8(a, b, d, x, y, z) kt_sim::matrix<32, 32, kt_sim::I8>(a, b, d)
 #define __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a, b, d) kt_sim::matrix<16, 16, kt_sim::Bf16>(a, b, d)

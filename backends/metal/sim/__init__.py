@@ -79,6 +79,7 @@ VENDOR = Vendor(
     prelude="kt_metal_shim.h",
     include=(_HERE, _HERE.parent / "device"),
     arches={"apple7": Arch(32), "apple8": Arch(32), "apple9": Arch(32), "apple10": Arch(32)},
+    standard_headers=("metal_stdlib", "metal_simdgroup_matrix", "metal_atomic"),
     flags=("-Wno-unknown-attributes",),
     entry=entry,
 )
