@@ -35,6 +35,18 @@ def examine() -> dict[str, Any]:
     }
 
 
+def with_simulation(targets: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The targets, what is told of NAME@sim being told of NAME."""
+    merged = {t["name"]: {**t, "can": list(t["can"]), "missing": dict(t["missing"])} for t in targets}
+    for name in [n for n in merged if n.endswith("@sim") and n.removesuffix("@sim") in merged]:
+        simulated, plain = merged.pop(name), merged[name.removesuffix("@sim")]
+        plain["can"] += simulated["can"]
+        plain["missing"] = {**simulated["missing"], **plain["missing"]}
+        for way in simulated["can"]:
+            plain["missing"].pop(way, None)
+    return list(merged.values())
+
+
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(as_json: bool) -> None:
@@ -51,12 +63,15 @@ def doctor(as_json: bool) -> None:
     out.print(f"kittens {found['kittens']}, Python {found['python']}, {found['platform']}")
     out.print(libraries + "\n")
     rows = table("target", *WAYS, "what it is")
-    for t in found["targets"]:
+    targets = with_simulation(found["targets"])
+    for t in targets:
         marks = ["yes" if way in t["can"] else "no" if way in t["missing"] else "-" for way in WAYS]
         rows.add_row(t["name"], *marks, t["description"])
     out.print(rows)
+    if any("simulate" in t["can"] for t in targets):
+        out.print("\nA target is simulated under its name with @sim, as in hip:gfx950@sim.")
     reasons: dict[tuple[str, str], list[str]] = {}
-    for t in found["targets"]:
+    for t in targets:
         for way, why in t["missing"].items():
             reasons.setdefault((t["name"].partition(":")[0], why), []).append(way)
     if reasons:
