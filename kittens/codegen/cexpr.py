@@ -41,7 +41,11 @@ def literal(value: Any, dtype: str) -> str:
     if kind.kind == "b":
         return "true" if value else "false"
     if kind.bits == 64:
-        return f"kt_i64({value}ll)" if kind.kind == "i" and value > -(2**63) else f"kt_u64({value}ull)" if kind.kind == "u" else "kt_i64(-9223372036854775807ll - 1)"
+        c, value = CTYPES[dtype], int(value)
+        if -(2**31) < value < 2**31:
+            return f"{c}({value})"
+        bits = value % 2**64  # no literal of 64 bits means the same to every compiler
+        return f"{c}(kt_u64({bits >> 32}u) << 32 | {bits % 2**32}u)"
     if value == -(2**31):
         return "(-2147483647 - 1)"
     return str(value) + ("u" if kind.kind == "u" else "")

@@ -41,7 +41,10 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Source:
-    """An emitted kernel: its text, its parameters in order, threads and shared bytes, and the Python lines it came from."""
+    """An emitted kernel: its text, its parameters in order, threads and shared bytes, and the Python lines it came from.
+
+    `packed`: the kernel takes all pointers first, and then one structure of all that is no pointer.
+    """
 
     text: str
     entry: str
@@ -49,6 +52,7 @@ class Source:
     threads: int
     shared_bytes: int
     locations: dict[int, tuple[str, int]]
+    packed: bool = False
 
     def __str__(self) -> str:
         return self.text
@@ -122,7 +126,7 @@ class _Emitter:
         self.lines: list[str] = []
         self.prelude: list[str] = []
         self.indent = "  "
-        self.taken: set[str] = {"smem", "lane", "group", "thread", "r"}
+        self.taken: set[str] = {"smem", "lane", "group", "tid", "r"}
         self.parameters = parameters(plan)
         self.taken |= {p.text for p in self.parameters}
         self.names: dict[Value, str] = {}
@@ -160,12 +164,12 @@ class _Emitter:
         body = "\n".join(self.lines)
         if shared:
             head.append(f"  KT_SHARED_MEMORY(smem, {shared});")
-        for name, text in (("thread", "int(kt_thread())"), ("lane", "int(kt_lane())"), ("group", "int(kt_group())")):
+        for name, text in (("tid", "int(kt_thread())"), ("lane", "int(kt_lane())"), ("group", "int(kt_group())")):
             if re.search(rf"\b{name}\b", body) or any(re.search(rf"\b{name}\b", p) for p in self.prelude):
                 head.append(f"  const int {name} = {text};")
         head += self.prelude
-        text = "\n".join([*head, body, "}", ""])
-        return Source(text, entry, self.parameters, self.plan.threads, shared, self.locations)
+        text = machine.dialect.finish("\n".join([*head, body, "}", ""]))
+        return Source(text, entry, self.parameters, self.plan.threads, shared, self.locations, machine.dialect.packed)
 
     def line(self, text: str) -> None:
         self.lines.append(self.indent + text)
@@ -577,7 +581,8 @@ class _Emitter:
             self.line("kt_cp_async_commit();")
             self.close()
             self.line(f"int {slot} = 0;")
-        self.open(f"for (kt_i64 {name} = {lo}; {name} < {hi}; {name} += {step})")
+        lo, hi, step = (self._counted(x) for x in (lo, hi, step))
+        self.open(f"for ({self.machine.dialect.counter} {name} = {lo}; {name} < {hi}; {name} += {step})")
         if rings:
             self.line(f"kt_cp_async_wait<{depth - 2}>();")
             self.line("kt_barrier();")
@@ -602,6 +607,11 @@ class _Emitter:
             self.line("kt_barrier();")
         self.scratch_busy = True
 
+    def _counted(self, text: str) -> str:
+        """A bound of a loop in the type that loops count in: 64 bits, unless the vendor's compiler wants fewer."""
+        counter = self.machine.dialect.counter
+        return text if counter == "kt_i64" else f"{counter}({text})"
+
     # Memory.
 
     def inline(self, value: Value, env: dict[Value, str]) -> str:
@@ -623,7 +633,7 @@ class _Emitter:
         terms = list(view.terms)
         limits = []
         for c, n, axis in zip(coordinates, extents, view.axes):
-            if c != "kt_i64(0ll)":
+            if c != "kt_i64(0)":
                 terms.append(f"kt_i64({c}) * {n} * {axis.stride}" if axis.stride != "1" else f"kt_i64({c}) * {n}")
             limit = self.fresh("limit")
             condition = " && ".join(view.conditions)
@@ -657,7 +667,7 @@ class _Emitter:
         first = f"smem + {staged.offset}" if staged.offset else "smem"
         self.line(f"const kt_smem {buffer} = {first}" + (f" + {slot} * {staged.slot_bytes};" if staged.depth > 1 else ";"))
         self.open(f"KT_EACH(share, {-(-total // threads)})")
-        self.line(f"const int number = share * {threads} + thread, row = number / {per_row}, col = number % {per_row}" + (f" * {vector};" if vector > 1 else ";"))
+        self.line(f"const int number = share * {threads} + tid, row = number / {per_row}, col = number % {per_row}" + (f" * {vector};" if vector > 1 else ";"))
         to = f"{buffer} + {_paren(lay.offset_expression(shared))}"
         guard = f"if (number < {total}) " if total % threads else ""
         if staged.width:
@@ -774,7 +784,7 @@ class _Emitter:
         c = cexpr.ctype(dtype_of(tile))
         if not is_tile(tile):
             view, at, limits = self.window(op, shape(tile), {})
-            conditions = ["thread == 0", *(f"{x} > 0" for x in limits), *(view.conditions if not limits else [])]
+            conditions = ["tid == 0", *(f"{x} > 0" for x in limits), *(view.conditions if not limits else [])]
             call = "kt_add_global" if add else "kt_put_global"
             self.line(f"if ({' && '.join(conditions)}) {call}({at}, {c}({self.scalar(tile)}));")
             return
@@ -995,7 +1005,7 @@ class _Emitter:
             self.close()
         self.line("kt_barrier();")
         lines = total // extents[axis]
-        self.open(f"for (int each = thread; each < {lines}; each += {self.plan.threads})")
+        self.open(f"for (int each = tid; each < {lines}; each += {self.plan.threads})")
         self.line(f"const int from = each / {inner} * {inner * extents[axis]} + each % {inner};")
         self.line(f"{c} total = kt_get<{c}>({at} + from * {size});")
         self.open(f"for (int along = 1; along < {extents[axis]}; ++along)")
@@ -1065,7 +1075,7 @@ class _Emitter:
             if is_tile(x):
                 self.put_all(x, address)
             else:
-                self.line(f"if (thread == 0) kt_put({address('0')}, {c}({self.scalar(x)}));")
+                self.line(f"if (tid == 0) kt_put({address('0')}, {c}({self.scalar(x)}));")
         self.line("kt_barrier();")
         layout = self.layout_of(result)
         name = self.fresh(result.name or "t")
@@ -1301,7 +1311,7 @@ class _Emitter:
                 have = self.held[x][1] if x in self.held else self.layout_of(x)
                 self.put_all(x, lambda r, have=have, size=size, offset=offset: f"{at} + {offset} + ({self.linear(have, r)}) * {size}", have)  # type: ignore[misc]
             else:
-                self.line(f"if (thread == 0) kt_put({at} + {offset}, {cexpr.ctype(dtype_of(x))}({self.scalar(x)}));")
+                self.line(f"if (tid == 0) kt_put({at} + {offset}, {cexpr.ctype(dtype_of(x))}({self.scalar(x)}));")
         self.line("kt_barrier();")
         indices = [self.indices(layout, (rows, cols), "r")]
         row, col = (_paren(x) for x in indices[0])
@@ -1433,7 +1443,7 @@ def _scratch_tile(machine: Machine, rows: int, cols: int, size: int) -> lay.Shar
     panel = next((p for p in (128, 64, 32) if cols * size % p == 0 and p in machine.swizzles), 0)
     if panel:
         return lay.panels((rows, cols), size, panel_bytes=panel, xors=machine.swizzles[panel])
-    return lay.shared_tile((rows, cols), size)
+    return lay.shared_tile((rows, cols), size, pad=machine.pad)
 
 
 def _contiguous(shared: lay.Shared) -> int:

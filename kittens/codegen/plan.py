@@ -174,7 +174,7 @@ def _shared_tile(plan: Plan, op: Op) -> Staged:
     if panel:
         shared = panels((rows, cols), itemsize, panel_bytes=panel, xors=plan.machine.swizzles[panel])
     else:
-        shared = shared_tile((rows, cols), itemsize)
+        shared = shared_tile((rows, cols), itemsize, pad=plan.machine.pad)
     return Staged(op, shared, flipped, _copy_width(plan, op, flipped, row_bytes))
 
 

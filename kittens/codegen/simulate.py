@@ -37,6 +37,16 @@ def values(parameters: Sequence[Parameter], launch: Launch, pointer: Any) -> lis
     return out
 
 
+def packed(parameters: Sequence[Parameter], given: Sequence[Any]) -> list[Any]:
+    """The same values, pointers first, for a kernel that takes all others as one structure, laid out as C does."""
+    pointers = [v for p, v in zip(parameters, given) if p.kind == "pointer"]
+    rest = [v for p, v in zip(parameters, given) if p.kind != "pointer"]
+    if not rest:
+        return pointers
+    layout = np.dtype([(f"f{i}", v.dtype) for i, v in enumerate(rest)], align=True)
+    return [*pointers, np.array(tuple(rest), layout).tobytes()]
+
+
 def simulate(source: Source, vendor: Vendor, arch: str, launch: Launch, written: set[str]) -> None:
     """Run a launch on NumPy arrays; outputs change when every order has ended well and all agree."""
     from kittens import sim
@@ -58,7 +68,10 @@ def simulate(source: Source, vendor: Vendor, arch: str, launch: Launch, written:
             outputs[name] = _copy(argument.data)
             return outputs[name]
 
-        program.run(programs, source.threads, values(source.parameters, launch, pointer), shared_bytes=source.shared_bytes, order=order)
+        arguments = values(source.parameters, launch, pointer)
+        if source.packed:
+            arguments = packed(source.parameters, arguments)
+        program.run(programs, source.threads, arguments, shared_bytes=source.shared_bytes, order=order)
         results.append(outputs)
     for name, first in results[0].items():
         for order, other in zip(ORDERS[1:], results[1:]):

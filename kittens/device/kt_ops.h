@@ -108,11 +108,11 @@ KT_FN float kt_u64_to_f32_odd(kt_u64 a) {
 KT_TO_SIGNED(kt_f32_to_i8, kt_i8, -128, 127, 128.0f)
 KT_TO_SIGNED(kt_f32_to_i16, kt_i16, -32768, 32767, 32768.0f)
 KT_TO_SIGNED(kt_f32_to_i32, kt_i32, (-2147483647 - 1), 2147483647, 2147483648.0f)
-KT_TO_SIGNED(kt_f32_to_i64, kt_i64, (-9223372036854775807ll - 1), 9223372036854775807ll, 9223372036854775808.0f)
+KT_TO_SIGNED(kt_f32_to_i64, kt_i64, kt_u64(1) << 63, ~(kt_u64(1) << 63), 9223372036854775808.0f)
 KT_TO_UNSIGNED(kt_f32_to_u8, kt_u8, 255, 256.0f)
 KT_TO_UNSIGNED(kt_f32_to_u16, kt_u16, 65535, 65536.0f)
 KT_TO_UNSIGNED(kt_f32_to_u32, kt_u32, 4294967295u, 4294967296.0f)
-KT_TO_UNSIGNED(kt_f32_to_u64, kt_u64, 18446744073709551615ull, 18446744073709551616.0f)
+KT_TO_UNSIGNED(kt_f32_to_u64, kt_u64, ~kt_u64(0), 18446744073709551616.0f)
 
 // The nearest power of two, a tie going up; NaN below zero; saturating at both ends.
 KT_FN kt_u8 kt_f32_to_e8m0(float x) {
@@ -301,7 +301,3 @@ KT_ARGMAX(kt_u64)
 KT_FN float kt_scale_e8m0(float x, kt_u8 a, kt_u8 b) {
   return a == 255 || b == 255 ? kt_from_bits(0x7fc00000u) : kt_scale(x, kt_i32(a) + kt_i32(b) - 254);
 }
-
-#ifndef KT_ASSERT
-#define KT_ASSERT(condition, message) ((void)(condition))
-#endif
