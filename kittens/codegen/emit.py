@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kittens import layouts as lay
+from kittens.artifact import Parameter
 from kittens.codegen import cexpr
 from kittens.codegen.machine import Machine
 from kittens.codegen.placement import Matrix, axis_name, dtype_of, is_tile, related, shape, squeezed
@@ -26,17 +27,6 @@ from kittens.ir import Op, Region, TensorType, Value, base
 from kittens.layouts import Tiled
 
 Reader = Callable[[str], str]
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter of the emitted kernel: kind is "pointer", "extent", "stride", "scalar" or "grid"."""
-
-    kind: str
-    name: str  # of the kernel's parameter, or "" for the grid
-    axis: int
-    ctype: str
-    text: str
 
 
 @dataclass(frozen=True)
