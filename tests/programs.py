@@ -15,7 +15,7 @@ import numpy as np
 
 import kittens as kt
 from kittens.eager import NumPyArithmetic, interpret
-from kittens.errors import ControlFlowError, KittensError
+from kittens.errors import ControlFlowError, DTypeError
 
 Choose = Callable[[int], int]
 
@@ -287,7 +287,7 @@ def outcome(text: str, slotted: bool = False, trips=TRIPS) -> str:
             eager[n0, n1] = error
     try:
         function = fresh().ir(x, np.zeros(OUTPUTS, np.float32), 1, 1)
-    except (ControlFlowError, NameError) as error:
+    except (ControlFlowError, DTypeError, NameError) as error:
         return f"refused: {getattr(error, 'message', error)}"
     except Exception as error:
         if any(isinstance(e, Exception) for e in eager.values()):
@@ -313,4 +313,4 @@ def outcome(text: str, slotted: bool = False, trips=TRIPS) -> str:
     return "loud" if loud else "equal"
 
 
-__all__ = ["KittensError", "build", "outcome", "program"]
+__all__ = ["build", "outcome", "program"]

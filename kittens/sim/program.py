@@ -122,7 +122,7 @@ class Program:
         shared_bytes  of shared memory that a program has
         order         of lanes, groups and programs: "forward", "reverse", or a number that seeds a random one
         checks        of shared memory: races, unwritten bytes, asynchronous copies; bounds always are checked
-        workers       threads of the CPU that programs are spread over; all of them unless told
+        workers       threads that programs are spread over; `KITTENS_SIM_WORKERS`, else one for each CPU
         """
         threads = _three(block)
         total = threads[0] * threads[1] * threads[2]

@@ -49,7 +49,7 @@ def compiler() -> tuple[str, ...]:
     if find_spec("ziglang") is None:
         raise UnavailableError(
             "the simulator needs clang, and the package ziglang, which brings one, is not installed",
-            hint="pip install 'kittens-gpu[sim]', or name a clang (15 or later) in KITTENS_CLANG",
+            hint="pip install 'kittens-gpu[sim]', or name a clang (19 or later) in KITTENS_CLANG",
         )
     return (*_ZIG, "cc")
 
