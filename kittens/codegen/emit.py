@@ -106,6 +106,10 @@ def _paren(x: str) -> str:
     return x if _pure(x) else f"({x})"
 
 
+#: Words a lane may spend on operands that are kept in registers over a loop.
+_PRELOADED = 48
+
+
 class _Emitter:
     def __init__(self, plan: Plan):
         self.plan = plan
@@ -121,6 +125,7 @@ class _Emitter:
         self.held: dict[Value, tuple[str, Tiled]] = {}
         self.coordinates: dict[Tiled, dict[str, str]] = {}
         self.preloaded: dict[tuple[Op, str], str] = {}
+        self.preloaded_words = 0
         self.slots: dict[Value, str] = {}
         self.scratch_busy = False
         self.scratch_bytes = 0
@@ -1214,8 +1219,9 @@ class _Emitter:
         assert layout is not None
         bits = BY_NAME[dtype_of(staged.load.result)].bits
         count = layout.registers * bits // 32
-        if count > 64 or (op, side) in self.preloaded:
+        if self.preloaded_words + count > _PRELOADED or (op, side) in self.preloaded:
             return
+        self.preloaded_words += count
         words = self.fresh(f"{staged.load.result.name or side}_words")
         self.line(f"{self._word_type(bits)} {words}[{count}];")
         address = f"smem + {staged.offset}" if staged.offset else "smem"
