@@ -6,13 +6,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from programs import outcome, program
 
-_settings = settings(
-    deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=False
-)
+_common = {"deadline": None, "derandomize": True, "suppress_health_check": list(HealthCheck)}
 
 
-@_settings
-@settings(max_examples=220)
+@settings(max_examples=220, **_common)
 @given(st.data(), st.integers(1, 3), st.booleans())
 def test_programs_that_must_be_accepted(data, depth, slotted):
     text, aliases = program(lambda n: data.draw(st.integers(0, n - 1)), depth=depth)
@@ -20,8 +17,7 @@ def test_programs_that_must_be_accepted(data, depth, slotted):
     assert said == "equal" or aliases, said + "\n" + text
 
 
-@_settings
-@settings(max_examples=120)
+@settings(max_examples=120, **_common)
 @given(st.data(), st.integers(1, 3), st.booleans())
 def test_programs_that_may_be_refused(data, depth, slotted):
     text, _ = program(lambda n: data.draw(st.integers(0, n - 1)), bad=True, depth=depth)

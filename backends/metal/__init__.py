@@ -87,10 +87,8 @@ def kittens_compile(target: Target, plan: Any, source: Any) -> Any:
     if target.backend != "metal":
         return None
     from kittens.backends.metal.compile import compile_source
-    from kittens.codegen.pipeline import planned
 
-    made = planned(plan.function, _machine(target))[1]
-    return compile_source(made, _machine(target).arch, plan.registers)
+    return compile_source(plan, source, _machine(target).arch)
 
 
 @hookimpl
@@ -113,3 +111,22 @@ def kittens_launch(target: Target, launch: Launch) -> Run | None:
 
     execute(target, launch)
     return Run(launch.kernel.name, str(target), "executed", launch.grid, launch.constants)
+
+
+@hookimpl
+def kittens_run(target: Target, artifact: Any, arguments: Any, grid: Any) -> Run | None:
+    if target.backend != "metal":
+        return None
+    how = "simulate" if target.simulated else "execute"
+    if how in missing():
+        raise UnavailableError(f"{target} cannot run {artifact.kernel}: {missing()[how]}")
+    if target.simulated:
+        from kittens.backends.metal.sim import VENDOR
+        from kittens.codegen.pipeline import rerun_simulated
+
+        rerun_simulated(artifact, VENDOR, _machine(target).arch, arguments, grid)
+        return Run(artifact.kernel, str(target), "simulated", tuple(grid), artifact.constants)
+    from kittens.backends.metal.launch import run_artifact
+
+    run_artifact(target, artifact, arguments, grid)
+    return Run(artifact.kernel, str(target), "executed", tuple(grid), artifact.constants)

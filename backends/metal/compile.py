@@ -9,49 +9,18 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from kittens.codegen.cache import cached
+from kittens.artifact import Artifact
+from kittens.codegen import Plan
 from kittens.codegen.emit import Source
+from kittens.codegen.pipeline import artifact
+from kittens.codegen.pressure import registers
 from kittens.errors import InternalError, UnavailableError
 
 #: MTLLanguageVersion3_1 (macOS 14): the first with bfloat. Unset, Metal would take an older one from the Python binary.
 LANGUAGE = 0x30001
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What a kernel takes. `registers` are predicted by the plan, a thread's 32-bit ones at most: Apple's compiler does
-    not tell. `max_threads`, of a program, is told once a pipeline exists; None until then.
-    """
-
-    registers: int
-    shared_bytes: int
-    threads: int
-    max_threads: int | None = None
-
-    def __str__(self) -> str:
-        known = f", {self.max_threads} threads at most" if self.max_threads else ", not yet seen by Apple's compiler"
-        return (
-            f"{self.registers} registers a thread (predicted), {self.shared_bytes} bytes of threadgroup memory, "
-            f"{self.threads} threads{known}"
-        )
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A kernel's text, and how far it has come: "compiled" by Apple's compiler (`pipeline` is its result), or "checked"."""
-
-    source: Source
-    arch: str
-    how: str
-    resources: Resources
-    pipeline: Any = None
-
-    def __str__(self) -> str:
-        return f"{self.source.entry} for metal:{self.arch}, {self.how}: {self.resources}"
 
 
 def missing() -> str:
@@ -68,27 +37,37 @@ def checker_missing() -> str:
     return "a host compiler: pip install 'kittens-gpu[sim]'"
 
 
-def compile_source(source: Source, arch: str, registers: int) -> Compiled:
-    """Compile a source on a Mac, check it elsewhere. Raises UnavailableError where neither can be done."""
-    resources = Resources(registers, source.shared_bytes, source.threads)
+def compile_source(plan: Plan, source: Source, arch: str) -> Artifact:
+    """Compile a source on a Mac, check it elsewhere; the artifact's resources say which ("stage").
+
+    Raises UnavailableError where neither can be done, and for a kernel that needs more registers than a thread has:
+    those are predicted by the plan, since Apple's compiler does not tell.
+    """
+    function = plan.function
+    needed = registers(plan)
+    if needed > plan.machine.registers:
+        raise UnavailableError(
+            f"{function.name} needs about {needed} registers a thread, metal:{arch} has {plan.machine.registers}",
+            hint="use smaller tiles (the kernel's tunables)",
+            location=function.location,
+        )
+    facts: dict[str, Any] = {"predicted_registers": needed, "shared_bytes": source.shared_bytes, "threads": source.threads}
+    emitted = artifact(function, source, f"metal:{arch}", b"", facts)
     if not missing():
-        pipeline = build_pipeline(device(0), source)
-        most = int(pipeline.maxTotalThreadsPerThreadgroup())
-        return Compiled(source, arch, "compiled", Resources(registers, source.shared_bytes, source.threads, most), pipeline)
+        facts["max_threads"] = int(build_pipeline(device(0), emitted).maxTotalThreadsPerThreadgroup())
+        facts["stage"] = "compiled"
+        return emitted
     if checker_missing():
         raise UnavailableError(f"{source.entry} cannot be compiled for metal:{arch}: missing {missing()}", hint=checker_missing())
     from kittens import sim
     from kittens.backends.metal.sim import VENDOR
 
-    def check() -> bytes:
-        try:
-            sim.check(source.text, VENDOR, source.entry, arch)
-        except sim.BuildError as error:
-            raise InternalError(f"the source of {source.entry} is not right: {str(error)[:3000]}") from error
-        return b"checked"
-
-    cached(("metal check", *sim.compiler_key(), source.text), check)
-    return Compiled(source, arch, "checked", resources)
+    try:
+        sim.check(source.text, VENDOR, source.entry, arch)
+    except sim.BuildError as error:
+        raise InternalError(f"the source of {source.entry} is not right: {str(error)[:3000]}") from error
+    facts["stage"] = "checked"
+    return emitted
 
 
 @functools.cache
@@ -102,7 +81,7 @@ def device(index: int) -> Any:
     return devices[index]
 
 
-def build_pipeline(gpu: Any, source: Source) -> Any:
+def build_pipeline(gpu: Any, kernel: Artifact) -> Any:
     """The compute pipeline of a source. Raises InternalError with the compiler's words, and UnavailableError if the
     kernel does not fit: Metal itself would silently not run a program of more threads than the pipeline allows.
     """
@@ -114,16 +93,16 @@ def build_pipeline(gpu: Any, source: Source) -> Any:
         options.setMathMode_(Metal.MTLMathModeSafe)
     else:
         options.setFastMathEnabled_(False)
-    library, error = gpu.newLibraryWithSource_options_error_(source.text, options, None)
+    library, error = gpu.newLibraryWithSource_options_error_(kernel.source, options, None)
     if library is None:
-        raise InternalError(f"the source of {source.entry} does not compile: {error.localizedDescription()[:3000]}")
-    pipeline, error = gpu.newComputePipelineStateWithFunction_error_(library.newFunctionWithName_(source.entry), None)
+        raise InternalError(f"the source of {kernel.entry} does not compile: {error.localizedDescription()[:3000]}")
+    pipeline, error = gpu.newComputePipelineStateWithFunction_error_(library.newFunctionWithName_(kernel.entry), None)
     if pipeline is None:
-        raise InternalError(f"no pipeline for {source.entry}: {error.localizedDescription()[:3000]}")
+        raise InternalError(f"no pipeline for {kernel.entry}: {error.localizedDescription()[:3000]}")
     most = int(pipeline.maxTotalThreadsPerThreadgroup())
-    if source.threads > most:
+    if kernel.threads > most:
         raise UnavailableError(
-            f"{source.entry} has {source.threads} threads a program; with the registers it takes, this GPU runs {most}",
+            f"{kernel.entry} has {kernel.threads} threads a program; with the registers it takes, this GPU runs {most}",
             hint="use smaller tiles (the kernel's tunables)",
         )
     return pipeline

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from kittens.arguments import TensorArg, check_outputs
+from kittens.arguments import Argument, TensorArg, check_outputs
+from kittens.artifact import Artifact
 from kittens.backends.metal.compile import build_pipeline, device
 from kittens.backends.metal.machine import machine
-from kittens.codegen.emit import Source
-from kittens.codegen.pipeline import planned
+from kittens.codegen.pipeline import artifact, planned
 from kittens.codegen.simulate import packed, values
 from kittens.errors import CheckError, UnavailableError
 from kittens.runtime import Launch
@@ -26,30 +28,26 @@ def device_arch(index: int) -> str:
     return next((f"apple{n}" for n in (9, 8) if gpu.supportsFamily_(1000 + n)), "apple7")
 
 
-def pipeline(index: int, source: Source) -> Any:
-    """The compiled pipeline of a source on a device, made once in this process."""
-    key = index, source.text
-    if key not in _pipelines:
-        _pipelines[key] = build_pipeline(device(index), source)
-    return _pipelines[key]
-
-
 def execute(target: Target, launch: Launch) -> None:
     """Run a launch and wait for it."""
+    arch = target.arch or device_arch(target.index or 0)
+    function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
+    source = planned(function, machine(arch))[1]
+    run_artifact(target, artifact(function, source, f"metal:{arch}", b"", {}), launch.arguments, launch.grid)
+
+
+def run_artifact(target: Target, kernel: Artifact, arguments: dict[str, Argument], grid: Sequence[int]) -> None:
+    """Run a kernel, compiled when it is first seen in this process, and wait for it."""
+    import Metal
+
     index = target.index or 0
     gpu = device(index)
-    function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
-    stored = function.stored()
-    check_outputs(launch.arguments, stored)
-    programs = 1
-    for n in launch.grid:
-        programs *= n
+    check_outputs(arguments, set(kernel.written))
+    programs = math.prod(grid)
     if programs == 0:
         return
     if programs >= 2**31:
         raise UnavailableError(f"a grid of {programs} programs: 2^31 - 1 at most")
-    source = planned(function, machine(target.arch or device_arch(index)))[1]
-    ready = pipeline(index, source)
     held: list[tuple[Any, Any, int]] = []
 
     def pointer(name: str, argument: TensorArg) -> Any:
@@ -57,28 +55,28 @@ def execute(target: Target, launch: Launch) -> None:
         if not isinstance(data, np.ndarray):
             raise UnavailableError(f"{name} is a {type(data).__name__}: only NumPy arrays run on {target} yet")
         buffer, offset = _buffer(gpu, data)
-        held.append((data if name in stored else None, buffer, offset))
+        held.append((data if name in kernel.written else None, buffer, offset))
         return buffer, offset
 
-    arguments = packed(source.parameters, values(source.parameters, launch, pointer))
+    given = packed(kernel.parameters, values(kernel.parameters, arguments, grid, pointer))
+    if (index, kernel.source) not in _pipelines:
+        _pipelines[index, kernel.source] = build_pipeline(gpu, kernel)
     if index not in _queues:
         _queues[index] = gpu.newCommandQueue()
     commands = _queues[index].commandBuffer()
     encoder = commands.computeCommandEncoder()
-    encoder.setComputePipelineState_(ready)
-    for i, argument in enumerate(arguments):
+    encoder.setComputePipelineState_(_pipelines[index, kernel.source])
+    for i, argument in enumerate(given):
         if isinstance(argument, bytes):
             encoder.setBytes_length_atIndex_(argument, len(argument), i)
         else:
             encoder.setBuffer_offset_atIndex_(*argument, i)
-    import Metal
-
-    encoder.dispatchThreadgroups_threadsPerThreadgroup_(Metal.MTLSizeMake(programs, 1, 1), Metal.MTLSizeMake(source.threads, 1, 1))
+    encoder.dispatchThreadgroups_threadsPerThreadgroup_(Metal.MTLSizeMake(programs, 1, 1), Metal.MTLSizeMake(kernel.threads, 1, 1))
     encoder.endEncoding()
     commands.commit()
     commands.waitUntilCompleted()
     if commands.error() is not None:
-        raise CheckError(f"{launch.kernel.name} on {target}, grid {launch.grid}: {commands.error().localizedDescription()}")
+        raise CheckError(f"{kernel.kernel} on {target}, grid {tuple(grid)}: {commands.error().localizedDescription()}")
     for array, buffer, offset in held:
         if array is not None and array.size:
             raw = buffer.contents().as_buffer(buffer.length())

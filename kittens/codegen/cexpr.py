@@ -78,7 +78,7 @@ def narrow(text: str, dtype: str) -> str:
 
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "bitand": "&", "bitor": "|", "bitxor": "^"}
-_COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _CALLS = {
     "sqrt": "kt_sqrt", "reciprocal": "kt_rcp", "floor": "kt_floor", "ceil": "kt_ceil", "trunc": "kt_trunc", "round": "kt_rint",
     "exp": "kt_exp", "exp2": "kt_exp2", "log": "kt_log", "log2": "kt_log2", "rsqrt": "kt_rsqrt", "sin": "kt_sin",
@@ -97,9 +97,9 @@ def expression(name: str, attrs: dict[str, Any], types: Sequence[str], result: s
     if name == "random_bits":
         return f"kt_random_bits(kt_i64({x[0]}), kt_i64({x[1]}))"
     kind = BY_NAME[types[0]].kind
-    if name in _COMPARE:
+    if name in COMPARE:
         a, b = (widen(t, types[0]) if kind == "f" else t for t in x)
-        return f"({a} {_COMPARE[name]} {b})"
+        return f"({a} {COMPARE[name]} {b})"
     if kind == "f":
         if types[0] == "float64":
             ctype("float64")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kittens import layouts as lay
+from kittens.artifact import Parameter
 from kittens.codegen import cexpr
 from kittens.codegen.machine import Machine
 from kittens.codegen.placement import Matrix, axis_name, dtype_of, is_tile, related, shape, squeezed
@@ -24,19 +25,10 @@ from kittens.dtypes import BY_NAME
 from kittens.errors import InternalError, UnavailableError
 from kittens.ir import Op, Region, TensorType, Value, base
 from kittens.layouts import Tiled
+from kittens.opset.elementwise import COMPARISONS
+from kittens.layouts import Tiled
 
 Reader = Callable[[str], str]
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter of the emitted kernel: kind is "pointer", "extent", "stride", "scalar" or "grid"."""
-
-    kind: str
-    name: str  # of the kernel's parameter, or "" for the grid
-    axis: int
-    ctype: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -118,6 +110,10 @@ def _paren(x: str) -> str:
     return x if _pure(x) else f"({x})"
 
 
+#: Words a lane may spend on operands that are kept in registers over a loop.
+_PRELOADED = 48
+
+
 class _Emitter:
     def __init__(self, plan: Plan):
         self.plan = plan
@@ -133,6 +129,7 @@ class _Emitter:
         self.held: dict[Value, tuple[str, Tiled]] = {}
         self.coordinates: dict[Tiled, dict[str, str]] = {}
         self.preloaded: dict[tuple[Op, str], str] = {}
+        self.preloaded_words = 0
         self.slots: dict[Value, str] = {}
         self.scratch_busy = False
         self.scratch_bytes = 0
@@ -150,7 +147,7 @@ class _Emitter:
     def source(self) -> Source:
         function, machine = self.plan.function, self.machine
         self.region(function.body)
-        self.plan.scratch_bytes = self.scratch_bytes
+        self.plan.scratch_bytes, self.plan.kept_words = self.scratch_bytes, self.preloaded_words
         shared = self.plan.buffer_bytes + self.scratch_bytes
         if shared > machine.shared_bytes:
             raise UnavailableError(f"{function.name} needs {shared} bytes of shared memory, {machine.target} has {machine.shared_bytes}",
@@ -340,8 +337,42 @@ class _Emitter:
             return f"{cexpr.ctype(op.attrs['dtype'])}({index[0]})"
         if op.name in ("broadcast", "reshape", "transpose"):
             return self.implicit(op.operands[0], _source_index(op, index)) if is_tile(op.operands[0]) else self.scalar(op.operands[0])
+        if op.name in COMPARISONS and dtype_of(op.operands[0]) == "int64":
+            near = self.compared(op, index)
+            if near:
+                return near
         texts = [self.implicit(x, index) for x in op.operands]
         return cexpr.expression(op.name, op.attrs, [dtype_of(x) for x in op.operands], dtype_of(value), texts)
+
+    def compared(self, op: Op, index: list[str]) -> str | None:
+        """A comparison of positions in 32 bits: the scalars' difference, cut to what positions in a tile can make up for."""
+        left, right = (self.position(x, index) for x in op.operands)
+        if left is None or right is None:
+            return None
+        scalars = " - ".join(f"({' + '.join(s) or '0'})" for s in (left[0], right[0]))
+        small = [" + ".join(t) or "0" for t in (left[1], right[1])]
+        return f"(kt_near({scalars}) + {_paren(small[0])} {cexpr.COMPARE[op.name]} {_paren(small[1])})"
+
+    def position(self, value: Value, index: list[str]) -> tuple[list[str], list[str]] | None:
+        """An implicit integer as a sum of scalars (64 bits) and positions in a tile (small); None if it is no such sum."""
+        if not is_tile(value):
+            return [self.scalar(value)], []
+        op = value.producer
+        if op is None or value not in self.plan.placement.implicit:
+            return None
+        if op.name == "arange":
+            return [], [index[0]]
+        if op.name == "const":
+            return [cexpr.literal(op.attrs["value"], op.attrs["dtype"])], []
+        if op.name in ("broadcast", "reshape", "transpose"):
+            return self.position(op.operands[0], _source_index(op, index) if is_tile(op.operands[0]) else [])
+        if op.name == "cast" and op.attrs["dtype"] == "int64" and dtype_of(op.operands[0]) in ("int32", "int64"):
+            return self.position(op.operands[0], index)
+        if op.name == "add" and dtype_of(value) in ("int64", "int32"):
+            parts = [self.position(x, index) for x in op.operands]
+            if parts[0] is not None and parts[1] is not None and (dtype_of(value) == "int64" or not (parts[0][0] or parts[1][0])):
+                return parts[0][0] + parts[1][0], parts[0][1] + parts[1][1]
+        return None
 
     def moved(self, value: Value, layout: Tiled) -> Reader:
         """A held tile in another layout: registers renamed, or a trip through shared memory."""
@@ -1198,8 +1229,9 @@ class _Emitter:
         assert layout is not None
         bits = BY_NAME[dtype_of(staged.load.result)].bits
         count = layout.registers * bits // 32
-        if count > 64 or (op, side) in self.preloaded:
+        if self.preloaded_words + count > _PRELOADED or (op, side) in self.preloaded:
             return
+        self.preloaded_words += count
         words = self.fresh(f"{staged.load.result.name or side}_words")
         self.line(f"{self._word_type(bits)} {words}[{count}];")
         address = f"smem + {staged.offset}" if staged.offset else "smem"

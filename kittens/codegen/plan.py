@@ -47,7 +47,8 @@ class Plan:
     staged: dict[Value, Staged] = field(default_factory=dict)
     buffer_bytes: int = 0
     notes: list[str] = field(default_factory=list)
-    scratch_bytes: int = 0  # known once the text is written
+    scratch_bytes: int = 0  # this and the next are known once the text is written
+    kept_words: int = 0  # registers of operands that are kept over loops
 
     @property
     def threads(self) -> int:

@@ -42,6 +42,8 @@ template <class T> KT_FN T kt_shr(T a, T n) {
 template <class T> KT_FN T kt_iabs(T a) { return a < T(0) ? T(kt_u64(0) - kt_u64(a)) : a; }
 
 KT_FN bool kt_inside(kt_i64 i, kt_i64 n) { return kt_u64(i) < kt_u64(n); }
+// A difference of positions, cut to where positions inside a tile cannot change how it compares.
+KT_FN kt_i32 kt_near(kt_i64 x) { return x < -(1 << 24) ? -(1 << 24) : x > (1 << 24) ? (1 << 24) : kt_i32(x); }
 KT_FN kt_i64 kt_cut(kt_i64 i, kt_i64 n) { return i < 0 ? 0 : i < n ? i : n; }
 // How many of `size` positions from `size * coordinate` on lie in 0 .. extent.
 KT_FN kt_i32 kt_limit(kt_i64 coordinate, kt_i32 size, kt_i64 extent) {
