@@ -25,6 +25,7 @@ _FLAGS = (
     "c++",
     "-std=c++20",
     "-O2",
+    "-g0",
     "-fPIC",
     "-ffp-contract=off",
     "-fno-exceptions",

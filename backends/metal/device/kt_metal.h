@@ -15,11 +15,11 @@
 #pragma METAL fp math_mode(safe)
 #pragma METAL fp contract(off)  // a multiply and an add fuse only where a kernel says kt_fma
 #define KT_NATIVE(meaning, native) native
+#define KT_FN static inline __attribute__((always_inline))
 #endif
 
 using namespace metal;
 
-#define KT_FN static inline __attribute__((always_inline))
 #define KT_LANES 32u
 #define KT_LOCAL thread  // the address space of local variables
 
