@@ -1172,8 +1172,7 @@ class _Emitter:
         words = self.fresh(f"{side}_words")
         per_word = 32 // bits
         self.line(f"{self._word_type(bits)} {words}[{layout.registers // per_word}];")
-        for k in range(matrix.tiles[2]):
-            self._load_fragments(shared, at, layout, flipped, bits, words, k, matrix.tiles[2], whole=True)
+        self._load_all(shared, at, layout, flipped, bits, words, matrix.tiles[2])
         return "words", words
 
     def _word_type(self, bits: int) -> str:
@@ -1235,45 +1234,83 @@ class _Emitter:
         words = self.fresh(f"{staged.load.result.name or side}_words")
         self.line(f"{self._word_type(bits)} {words}[{count}];")
         address = f"smem + {staged.offset}" if staged.offset else "smem"
-        for k in range(matrix.tiles[2]):
-            self._load_fragments(staged.shared, address, layout, flipped != staged.flipped, bits, words, k, matrix.tiles[2], whole=True)
+        self._load_all(staged.shared, address, layout, flipped != staged.flipped, bits, words, matrix.tiles[2])
         self.preloaded[op, side] = words
 
-    def _load_fragments(self, shared: Any, address: str, layout: Tiled, flipped: bool, bits: int, words: str, k: int, steps: int, *, whole: bool) -> None:
-        """Read the fragments of one step along K from shared memory into words (from 0, or with `whole` in their place)."""
+    def _load_fragments(self, shared: Any, address: str, layout: Tiled, flipped: bool, bits: int, words: str, steps: int, *, whole: bool) -> Callable[[int | None], list[str]]:
+        """How to read the fragments of one step along K from shared memory into words (from 0, or with `whole` in their place).
+
+        The result gives the statements for step k, or with None those of a loop over kk; it raises ValueError where a
+        loop cannot say them.
+        """
         oriented = lay.transpose(layout) if flipped else layout
-        per_step = oriented.registers // steps
+        per_step, per_word = oriented.registers // steps, 32 // bits
+        source, size, call = self._fragment_read(shared, oriented, bits, per_step)
+        parts = range(per_word) if call is None else range(1)
+        c = {8: "kt_u8", 16: "kt_u16", 32: "float"}[bits]
+
+        def statement(first: str, at: Callable[[str, int], str]) -> str:
+            where = [f"{address} + {_paren(lay.offset_expression(shared, at('row', i), at('col', i)))}" for i in parts]
+            if call is not None:
+                return call(words, first, where[0])
+            texts = [f"kt_get<{c}>({x})" for x in where]
+            return f"{words}[{first}] = {texts[0] if bits == 32 else _packed_words(texts, bits)};"
+
+        def one(k: int) -> list[str]:
+            out = []
+            for r in range(k * per_step, (k + 1) * per_step, size):
+                first = str((r if whole else r - k * per_step) // per_word)
+                out.append(statement(first, lambda axis, i, r=r: self.coordinate_text(source, axis, r + i)))  # type: ignore[misc]
+            return out
+
+        def loop() -> list[str]:
+            many = per_step // size
+            first = " + ".join(x for x in (_times("kk", per_step // per_word) if whole and steps > 1 else "", _times("fi", size // per_word) if many > 1 else "") if x) or "0"
+            text = statement(first, lambda axis, i: self._stepped(source, axis, i, steps, per_step, size))
+            return [(f"KT_EACH(fi, {many}) " if many > 1 else "") + text]
+
+        return lambda k: loop() if k is None else one(k)
+
+    def _fragment_read(self, shared: Any, oriented: Tiled, bits: int, per_step: int) -> tuple[Tiled, int, Callable[[str, str, str], str] | None]:
+        """The widest way to fill a layout: where lanes point, registers filled at once, and the statement for (words, first
+        word, address); None if elements are read one by one.
+        """
         per_word = 32 // bits
-        start = k * per_step
-        shift = 0 if whole else start
         for move in self.machine.moves:
             found = _collective(oriented, move.pattern, move.bits, move.elements, bits, shared, per_step)
-            if found is None:
-                continue
-            pointing, filled = found
-            for r in range(start, start + per_step, filled):
-                row, col = (self.coordinate_text(pointing, axis, r) for axis in ("row", "col"))
-                out = [f"{words}[{(r - shift) // per_word + w}]" for w in range(filled // per_word)]
-                self.line(move.call(out, f"{address} + {_paren(lay.offset_expression(shared, row, col))}"))
-            return
+            if found is not None:
+                pointing, filled = found
+                return pointing, filled, lambda words, first, at: move.call([f"{words}[{_plus(first, w)}]" for w in range(filled // per_word)], at)
         runs = lay.runs(oriented, "col", min(16 * 8 // bits, _contiguous(shared)))
         width = len(runs[0])
-        if width < per_word or any(run != tuple(range(run[0], run[0] + width)) for run in runs):
-            c = {8: "kt_u8", 16: "kt_u16", 32: "float"}[bits]
-            for r in range(start, start + per_step, per_word):
-                parts = []
-                for i in range(per_word):
-                    row, col = (self.coordinate_text(oriented, axis, r + i) for axis in ("row", "col"))
-                    text = f"kt_get<{c}>({address} + {_paren(lay.offset_expression(shared, row, col))})"
-                    parts.append(text if bits == 32 else f"kt_u32({text})" + (f" << {bits * i}" if i else ""))
-                self.line(f"{words}[{(r - shift) // per_word}] = {' | '.join(parts)};")
-            return
-        for run in runs:
-            if not start <= run[0] < start + per_step:
-                continue
-            row, col = (self.coordinate_text(oriented, axis, run[0]) for axis in ("row", "col"))
-            count = width // per_word
-            self.line(f"KT_LOAD_WORDS({count}, {words}, {(run[0] - shift) // per_word}, {address} + {_paren(lay.offset_expression(shared, row, col))});")
+        if width < per_word or per_step % width or any(run != tuple(range(run[0], run[0] + width)) for run in runs):
+            return oriented, per_word, None
+        return oriented, width, lambda words, first, at: f"KT_LOAD_WORDS({width // per_word}, {words}, {first}, {at});"
+
+    def _stepped(self, layout: Tiled, axis: str, part: int, steps: int, per_step: int, size: int) -> str:
+        """The coordinate of register kk * per_step + fi * size + part. Raises ValueError if kk and fi do not just add to it."""
+        offsets = lay.register_offsets(layout, axis)
+        if offsets is None:
+            raise ValueError(f"registers of {layout} do not add to a coordinate")
+        table = [[offsets[k * per_step + i + part] for i in range(0, per_step, size)] for k in range(steps)]
+        if any(row[i] - row[0] != table[0][i] - table[0][0] for row in table for i in range(len(row))):
+            raise ValueError("steps and fragments do not just add")
+        texts = [fit(tuple(row[0] - table[0][0] for row in table), "kk"), fit(tuple(table[0]), "fi")]
+        if None in texts:
+            raise ValueError("no expression for the offsets")
+        first = self.coords(layout)[axis]
+        return " + ".join(x for x in (first, *texts) if x not in (None, "0")) or "0"
+
+    def _load_all(self, shared: Any, address: str, layout: Tiled, flipped: bool, bits: int, words: str, steps: int) -> None:
+        """Read the fragments of every step into words."""
+        reads = self._load_fragments(shared, address, layout, flipped, bits, words, steps, whole=True)
+        try:
+            for text in reads(None):
+                self.line((f"KT_EACH(kk, {steps}) " if steps > 1 else "") + text)
+        except ValueError:
+            for k in range(steps):
+                for text in reads(k):
+                    self.line(text)
 
     def coordinate_text(self, layout: Tiled, axis: str, register: int) -> str:
         """The coordinate of a constant register, also where registers and lanes are xored."""
@@ -1296,28 +1333,38 @@ class _Emitter:
             if operands[side][0] == "shared":
                 local[side] = self.fresh(f"{side}_words")
                 self.line(f"{self._word_type(bits)} {local[side]}[{count}];")
-        for k in range(kt):
-            origin = {"a": k * fa * mt, "b": k * fb * nt}
-            for side, layout in (("a", matrix.a), ("b", matrix.b)):
-                kind, what = operands[side]
-                if kind == "shared":
-                    shared, address, flipped = what
-                    self._load_fragments(shared, address, layout, flipped, bits, local[side], k, kt, whole=False)
-                    origin[side] = 0
-            aw = local.get("a", operands["a"][1])
-            bw = local.get("b", operands["b"][1])
+        reads = {}
+        for side, layout in (("a", matrix.a), ("b", matrix.b)):
+            kind, what = operands[side]
+            if kind == "shared":
+                shared, address, flipped = what
+                reads[side] = self._load_fragments(shared, address, layout, flipped, bits, local[side], kt, whole=False)
+        header = (f"KT_EACH(mi, {mt}) " if mt > 1 else "") + (f"KT_EACH(ni, {nt}) " if nt > 1 else "")
+        m, n = "mi" if mt > 1 else "", "ni" if nt > 1 else ""
+        tile = f"({m} * {nt} + {n})" if m and n else (f"{m} * {nt}" if m and nt > 1 else m) or n
+        d = [f"{name}[{_sum(_times(tile, fd) if tile else '', e)}]" for e in range(fd)]
 
-            def at(array: str, step: str, per_tile: int, first: int, count: int) -> list[str]:
-                return [f"{array}[{f'{step} * {per_tile} + ' if step else ''}{first + w}]" for w in range(count)]
+        def at(side: str, k: int | None, step: str, per_tile: int, tiles: int) -> list[str]:
+            array, origin = (local[side], "") if side in local else (operands[side][1], _times("kk", per_tile * tiles) if k is None else str(k * per_tile * tiles))
+            return [f"{array}[{_sum(origin, _times(step, per_tile) if step else '', w)}]" for w in range(per_tile)]
 
-            header = (f"KT_EACH(mi, {mt}) " if mt > 1 else "") + (f"KT_EACH(ni, {nt}) " if nt > 1 else "")
-            m, n = "mi" if mt > 1 else "", "ni" if nt > 1 else ""
-            tile = f"({m} * {nt} + {n})" if m and n else (f"{m} * {nt}" if m and nt > 1 else m) or n
-            d = [f"{name}[{f'{tile} * {fd} + ' if tile else ''}{e}]" for e in range(fd)]
-            a, b = at(aw, m, fa, origin["a"], fa), at(bw, n, fb, origin["b"], fb)
+        def step(k: int | None) -> list[str]:
+            a, b = at("a", k, m, fa, mt), at("b", k, n, fb, nt)
             if self.machine.transposed:
                 a, b = b, a
-            self.line(header + matrix.op.call(d, a, b))
+            return [*(text for side in reads for text in reads[side](k)), header + matrix.op.call(d, a, b)]  # type: ignore[union-attr]
+
+        try:
+            texts = step(None) if kt > 1 else step(0)
+        except ValueError:
+            texts = [text for k in range(kt) for text in step(k)]
+            kt = 1
+        if kt > 1:
+            self.open(f"KT_EACH(kk, {kt})")
+        for text in texts:
+            self.line(text)
+        if kt > 1:
+            self.close()
         self.close()
 
     def _product_by_elements(self, op: Op, layout: Tiled, name: str) -> None:
@@ -1386,8 +1433,27 @@ _RESERVED = {
     "int", "float", "double", "char", "bool", "const", "for", "if", "else", "while", "do", "switch", "case", "default", "auto", "register", "this", "new", "delete",
     "class", "struct", "union", "enum", "template", "typename", "operator", "public", "private", "protected", "virtual", "static", "extern", "inline", "volatile",
     "signed", "unsigned", "short", "long", "void", "return", "goto", "sizeof", "true", "false", "half", "bfloat", "device", "constant", "threadgroup", "thread", "kernel",
-    "vertex", "fragment", "main", "program", "first", "tall", "share", "number", "row", "col", "left", "bytes", "inside", "ptr", "vec", "el", "word", "mi", "ni", "kk", "stage", "each", "from", "along", "total", "piece",
+    "vertex", "fragment", "main", "program", "first", "tall", "share", "number", "row", "col", "left", "bytes", "inside", "ptr", "vec", "el", "word", "mi", "ni", "kk", "fi", "stage", "each", "from", "along", "total", "piece",
 }  # fmt: skip
+
+
+def _plus(text: str, n: int) -> str:
+    """`text` + n, where text may be a number."""
+    return str(int(text) + n) if text.isdigit() else f"{text} + {n}" if n else text
+
+
+def _times(text: str, n: int) -> str:
+    return text if n == 1 else f"{text} * {n}"
+
+
+def _sum(*terms: str | int) -> str:
+    """The sum of terms, those that are nothing left out."""
+    return " + ".join(str(t) for t in terms if t not in ("", "0", 0)) or "0"
+
+
+def _packed_words(texts: Sequence[str], bits: int) -> str:
+    """Elements as a 32-bit word, the first lowest."""
+    return " | ".join(f"kt_u32({text})" + (f" << {bits * i}" if i else "") for i, text in enumerate(texts))
 
 
 def _quoted(text: str) -> str:
