@@ -107,7 +107,7 @@ def _literal(text: str) -> Any:
 
 
 def render(kernel: Kernel, example: Example, target: Target, stage: str) -> str | dict[str, Any]:
-    """One stage: text, or for resources names and figures. Raises UnavailableError where a backend stops short of it."""
+    """One stage: text, or figures for resources. Raises UnavailableError if a backend stops short of it."""
     args, constants = example.args, example.constants
     if stage == "ir":
         return str(kernel.ir(*args, on=target, **constants)).rstrip()
