@@ -110,10 +110,6 @@ def _paren(x: str) -> str:
     return x if _pure(x) else f"({x})"
 
 
-#: Words a lane may spend on operands that are kept in registers over a loop.
-_PRELOADED = 48
-
-
 class _Emitter:
     def __init__(self, plan: Plan):
         self.plan = plan
@@ -1228,7 +1224,7 @@ class _Emitter:
         assert layout is not None
         bits = BY_NAME[dtype_of(staged.load.result)].bits
         count = layout.registers * bits // 32
-        if self.preloaded_words + count > _PRELOADED or (op, side) in self.preloaded:
+        if self.preloaded_words + count > self.plan.placement.spare or (op, side) in self.preloaded:
             return
         self.preloaded_words += count
         words = self.fresh(f"{staged.load.result.name or side}_words")

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kittens.codegen.machine import Machine, MatrixOp
+from kittens.dtypes import BY_NAME
 from kittens.errors import UnavailableError
 from kittens.ir import Function, Op, Region, TensorType, TileType, Value
 from kittens.layouts import Digit, Linear, Tiled, blocked, reduction, transpose, with_axes
@@ -59,12 +60,14 @@ class Matrix:
 
 @dataclass
 class Placement:
-    """Layouts of values, the ways of products, and what is computed in place."""
+    """Layouts of values, the ways of products, what is computed in place, and which loads products read from memory."""
 
     groups: int
     layouts: dict[Value, Tiled] = field(default_factory=dict)
     products: dict[Op, Matrix] = field(default_factory=dict)
     implicit: set[Value] = field(default_factory=set)
+    direct: set[Value] = field(default_factory=set)
+    spare: int = 0  # words a lane may spend on operands that are kept in registers over a loop
     reasons: dict[Value, str] = field(default_factory=dict)
 
 
@@ -79,15 +82,22 @@ def place(function: Function, machine: Machine) -> Placement:
     out = Placement(groups, implicit=implicit)
     layouts: dict[Value, Tiled] = {}  # by class root
     reasons: dict[Value, str] = {}
+    products = [op for op in ops if op.name in ("mma", "mma_scaled")]
+    even = machine.even and len(products) == 1 and not any(related(op) for op in ops if op.name != "broadcast")
 
     for op in ops:
         if op.name in ("mma", "mma_scaled"):
-            matrix = _product(op, machine, groups, layouts.get(classes.root(op.result)))
+            matrix = _product(op, machine, groups, layouts.get(classes.root(op.result)), even)
             out.products[op] = matrix
             root = classes.root(op.result)
             if root not in layouts:
                 layouts[root] = matrix.layout
                 reasons[root] = f"result of {matrix.op.product.name}" if matrix.op else matrix.reason
+    out.spare = _spare(out.products, machine)
+    for value, layout in _direct(function, out, machine.direct).items():
+        layouts[value] = layout
+        reasons[value] = "read by products straight from memory"
+        out.direct.add(value)
     _spread(ops, classes, layouts, reasons)
     for rank in (3, 2, 1):
         for value in values:
@@ -242,13 +252,13 @@ def _choose_groups(ops: list[Op], values: list[Value], machine: Machine) -> int:
     return min(max(groups, 1), most)
 
 
-def _product(op: Op, machine: Machine, groups: int, given: Tiled | None) -> Matrix:
+def _product(op: Op, machine: Machine, groups: int, given: Tiled | None, even: bool) -> Matrix:
     scaled = op.name == "mma_scaled"
     a, b = op.operands[0], op.operands[2 if scaled else 1]
     (m, k), n = shape(a), shape(b)[1]
     found = None if scaled else machine.product_for(dtype_of(a), dtype_of(b))
     if found is not None:
-        for split in _splits(groups):
+        for split in sorted(_splits(groups), key=lambda s: abs(s[0].bit_length() - s[1].bit_length()) if even else 0):
             matrix = _instructed(found, machine, (m, n, k), split, groups)
             if matrix is not None and given in (None, matrix.layout):
                 return matrix
@@ -257,6 +267,69 @@ def _product(op: Op, machine: Machine, groups: int, given: Tiled | None) -> Matr
     if layout is None:
         raise UnavailableError("a product of one row and one column", hint="use (a * b).sum(axis=...)")
     return Matrix(None, layout, reason=f"element by element: {why}")
+
+
+def _spare(products: dict[Op, Matrix], machine: Machine) -> int:
+    """Half of what accumulators and addresses leave, and at most 48."""
+    sums = sum(matrix.layout.registers for op, matrix in products.items() if len(op.operands) in (3, 5))
+    return max(0, min(48, (machine.registers - sums - 24) // 2))
+
+
+def _direct(function: Function, placement: Placement, most: int) -> dict[Value, Tiled]:
+    """Loads that only products read, and of each element at most so many groups: with the operand's layout."""
+    ops = list(function.body.walk())
+    depths = _depths(function.body)
+    uses: dict[Value, list[Op]] = {}
+    for op in ops:
+        for v in op.operands:
+            uses.setdefault(v, []).append(op)
+
+    def wanted(value: Value, flipped: bool) -> set[Tiled | None]:
+        found: set[Tiled | None] = set()
+        for op in uses.get(value, ()):
+            if op.name == "transpose" and op.attrs["perm"] == (1, 0):
+                found |= wanted(op.result, not flipped)
+                continue
+            matrix = placement.products.get(op) if op.name == "mma" and value in op.operands[:2] else None
+            for layout, operand in zip((matrix.a, matrix.b), op.operands) if matrix is not None else ((None, value),):
+                if operand is value:
+                    found.add(transpose(layout) if layout is not None and flipped else layout)
+        return found
+
+    out = {}
+    for op in ops:
+        if op.name != "load" or len(squeezed(shape(op.result))) != 2 or len(shape(op.result)) != 2:
+            continue
+        layouts = wanted(op.result, False)
+        layout = layouts.pop() if len(layouts) == 1 else None
+        if layout is None or _readers(layout) > most:
+            continue
+        if any(depths[use] > depths[op] for use in uses[op.result]):  # held while the loop runs
+            words = layout.registers * BY_NAME[dtype_of(op.result)].bits // 32
+            if words > placement.spare:
+                continue
+            placement.spare -= words
+        out[op.result] = layout
+    return out
+
+
+def _depths(region: Region, depth: int = 0) -> dict[Op, int]:
+    """How many loops each operation stands in."""
+    found = {}
+    for op in region.ops:
+        found[op] = depth
+        for inner in op.regions:
+            found |= _depths(inner, depth + (op.name == "loop"))
+    return found
+
+
+def _readers(layout: Tiled) -> int:
+    """Groups that hold each element of a layout."""
+    n = 1
+    for digit in layout.digits:
+        if digit.owner == "group" and digit.axis is None:
+            n *= digit.size
+    return n
 
 
 def _splits(groups: int) -> list[tuple[int, int]]:

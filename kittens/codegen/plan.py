@@ -125,7 +125,7 @@ def _stage(plan: Plan) -> None:
     for op in plan.function.body.walk():
         if op.name != "load" or len(shape(op.result)) != 2 or op.attrs["pad"] != 0 or base(op.operands[0]).name in stored:
             continue
-        if not uses.get(op.result) or not only_products(op.result) or BY_NAME[dtype_of(op.result)].bits > 32:
+        if op.result in plan.placement.direct or not uses.get(op.result) or not only_products(op.result) or BY_NAME[dtype_of(op.result)].bits > 32:
             continue
         staged = _shared_tile(plan, op)
         loop = owner.get(op)
