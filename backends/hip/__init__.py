@@ -47,10 +47,24 @@ def kittens_targets() -> list[TargetInfo]:
     for arch, text in ARCHITECTURES.items():
         name = "hip" + (f":{arch}" if arch else "")
         ways = ("execute", "compile")
-        out.append(TargetInfo(name, text, tuple(w for w in ways if w not in lacks), {w: lacks[w] for w in ways if w in lacks}))
+        out.append(
+            TargetInfo(
+                name,
+                text,
+                tuple(w for w in ways if w not in lacks),
+                {w: lacks[w] for w in ways if w in lacks},
+            )
+        )
         if arch:
             can = () if "simulate" in lacks else ("simulate",)
-            out.append(TargetInfo(f"{name}@sim", f"{text}, simulated on the CPU", can, {w: lacks[w] for w in ("simulate",) if w in lacks}))
+            out.append(
+                TargetInfo(
+                    f"{name}@sim",
+                    f"{text}, simulated on the CPU",
+                    can,
+                    {w: lacks[w] for w in ("simulate",) if w in lacks},
+                )
+            )
     return out
 
 
@@ -59,9 +73,24 @@ def kittens_numerics(target: Target) -> Numerics | None:
     if target.backend != "hip":
         return None
     # Largest errors of the device headers' functions, in units in the last place (tests/test_sim_math.py measures them).
-    ulp = {"exp": 2.0, "exp2": 2.0, "log": 2.0, "log2": 2.0, "rsqrt": 2.0, "sin": 2.0, "cos": 2.0, "tanh": 3.0, "erf": 3.0}
-    native = {"gfx942": ("e4m3fnuz", "e5m2fnuz"), "gfx1201": ("e4m3fn",), "gfx1100": ()}.get(target.arch, ("e4m3fn", "e5m2"))
-    float8 = {f"float8_{n}": "native" if n in native else "emulated" for n in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")}
+    ulp = {
+        "exp": 2.0,
+        "exp2": 2.0,
+        "log": 2.0,
+        "log2": 2.0,
+        "rsqrt": 2.0,
+        "sin": 2.0,
+        "cos": 2.0,
+        "tanh": 3.0,
+        "erf": 3.0,
+    }
+    native = {"gfx942": ("e4m3fnuz", "e5m2fnuz"), "gfx1201": ("e4m3fn",), "gfx1100": ()}.get(
+        target.arch, ("e4m3fn", "e5m2")
+    )
+    float8 = {
+        f"float8_{n}": "native" if n in native else "emulated"
+        for n in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")
+    }
     return Numerics(ulp, float8=float8)
 
 

@@ -59,7 +59,16 @@ def resources(code: bytes, arch: str, shared_bytes: int) -> Resources:
     shared = k[".group_segment_fixed_size"] + shared_bytes
     spilled = k[".vgpr_spill_count"] + k[".sgpr_spill_count"]
     held = occupancy(arch, vector, shared, threads, wave)
-    return Resources(vector, k.get(".agpr_count", 0), k[".sgpr_count"], spilled, k[".private_segment_fixed_size"], shared, threads, held)
+    return Resources(
+        vector,
+        k.get(".agpr_count", 0),
+        k[".sgpr_count"],
+        spilled,
+        k[".private_segment_fixed_size"],
+        shared,
+        threads,
+        held,
+    )
 
 
 def occupancy(arch: str, registers: int, shared: int, threads: int, lanes: int) -> float:

@@ -55,7 +55,14 @@ def compile_source(source: Source, arch: str, *, spills: bool = False) -> Compil
         "-x", "hip", f"--offload-arch={arch}", "--cuda-device-only", "-nogpulib", "-nogpuinc", "-fuse-cuid=none",
         "-std=c++17", "-O3", "-ffp-contract=off", "-Wno-pass-failed",
     )  # fmt: skip
-    parts = ("code object", importlib.metadata.version("ziglang"), arch, *options, source.text, *headers().values())
+    parts = (
+        "code object",
+        importlib.metadata.version("ziglang"),
+        arch,
+        *options,
+        source.text,
+        *headers().values(),
+    )
     asm, _, code = cached(parts, lambda: _build(source, arch, options)).partition(_MARK)
     taken = resources(code, arch, source.shared_bytes)
     if taken.spilled_registers + taken.scratch_bytes and not spills:
@@ -72,7 +79,18 @@ def _build(source: Source, arch: str, options: tuple[str, ...]) -> bytes:
         Path(folder, "kernel.hip").write_text(source.text)
         searched = [f"-I{d}" for d in (_HEADERS, DEVICE)]
         _zig(source, folder, "clang", *options, *searched, "-S", "-o", "kernel.s", "kernel.hip")
-        _zig(source, folder, "clang", "-target", "amdgcn-amd-amdhsa", f"-mcpu={arch}", "-c", "-o", "kernel.o", "kernel.s")
+        _zig(
+            source,
+            folder,
+            "clang",
+            "-target",
+            "amdgcn-amd-amdhsa",
+            f"-mcpu={arch}",
+            "-c",
+            "-o",
+            "kernel.o",
+            "kernel.s",
+        )
         _zig(source, folder, "ld.lld", "-shared", "--no-undefined", "-o", "kernel.hsaco", "kernel.o")
         return Path(folder, "kernel.s").read_bytes() + _MARK + Path(folder, "kernel.hsaco").read_bytes()
 

@@ -53,7 +53,12 @@ def _moves(arch: str) -> tuple[Move, ...]:
     if arch != "gfx950":
         return ()
     return tuple(
-        Move(TRANSPOSING_READS[f"ds_read_b64_tr_b{bits}"], bits, 64 // bits, lambda words, at, f=f"kt_ds_read_tr{bits}_b64": _read(f, words, at))  # type: ignore[misc]
+        Move(
+            TRANSPOSING_READS[f"ds_read_b64_tr_b{bits}"],
+            bits,
+            64 // bits,
+            lambda words, at, f=f"kt_ds_read_tr{bits}_b64": _read(f, words, at),
+        )  # type: ignore[misc]
         for bits in (16, 8)
     )
 
