@@ -32,14 +32,15 @@ CASES = (
 
 
 def gflops(program: Program, threads: int, shared: int, dtype: type, size: int, **options) -> float:
-    """The best of three products of `size` cubed."""
+    """The best of three products of `size` cubed. On one core by the time it had, whoever else is there."""
+    clock = time.process_time if options.get("workers") == 1 else time.perf_counter
     a, b = np.random.default_rng(0).standard_normal((2, size, size)).astype(dtype)
     c = np.zeros((size, size), np.float32)
     best = float("inf")
     for _ in range(3):
-        start = time.perf_counter()
+        start = clock()
         program.run((size // 64, size // 64), threads, [a, b, c, size, size, size], shared, **options)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, clock() - start)
     return 2 * size**3 / best / 1e9
 
 

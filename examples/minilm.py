@@ -11,6 +11,7 @@ once. Attention is called on each sentence's part of it, as a view.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import sys
 import time
@@ -45,17 +46,28 @@ def model_folder() -> Path:
     return Path(found.origin).parent / "model"
 
 
+def array_library(on: str) -> Any:
+    """The library whose arrays live where a target runs: NumPy for the reference and for simulated ones."""
+    if not on.startswith("cuda") or on.endswith("@sim"):
+        return np
+    try:
+        return importlib.import_module("cupy")
+    except ModuleNotFoundError:
+        raise FileNotFoundError(f"{on} needs CuPy: pip install 'kittens-gpu[cuda]'") from None
+
+
 @dataclass
 class MiniLM:
-    """The model: weights by their names in the file, settings, and the target to run on."""
+    """The model: weights by their names in the file, settings, the target, and the library of its arrays."""
 
     weights: dict[str, Any]
     config: dict[str, Any]
     tokenizer: Any
-    on: str | None = None
+    on: str
+    xp: Any
 
     @classmethod
-    def load(cls, folder: Path, on: str | None = None) -> MiniLM:
+    def load(cls, folder: Path, on: str = "numpy") -> MiniLM:
         """Read a folder that holds model.safetensors, config.json and tokenizer.json."""
         from safetensors.numpy import load_file
         from tokenizers import Tokenizer
@@ -67,10 +79,12 @@ class MiniLM:
             for part in ("weight", "bias"):
                 three = [weights[f"{at}{name}.{part}"] for name in ("query", "key", "value")]
                 weights[f"{at}qkv.{part}"] = np.concatenate(three)
+        xp = array_library(on)
+        weights = {name: xp.asarray(weight) for name, weight in weights.items()}
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         tokenizer.no_padding()
         tokenizer.enable_truncation(256)
-        return cls(weights, config, tokenizer, on)
+        return cls(weights, config, tokenizer, on, xp)
 
     def tokens(self, sentences: list[str]) -> list[list[int]]:
         """The token numbers of each sentence, with the marks for its beginning and end."""
@@ -81,12 +95,13 @@ class MiniLM:
         ids = self.tokens(sentences)
         ends = np.cumsum([len(s) for s in ids])
         spans = [(int(end) - len(s), int(end)) for s, end in zip(ids, ends, strict=True)]
-        x = self._embeddings(np.concatenate(ids), np.concatenate([np.arange(len(s)) for s in ids]))
+        positions = np.concatenate([np.arange(len(s)) for s in ids])
+        x = self._embeddings(self.xp.asarray(np.concatenate(ids)), self.xp.asarray(positions))
         for i in range(self.config["num_hidden_layers"]):
             x = self._layer(x, spans, f"encoder.layer.{i}.")
-        means = np.empty((len(spans), x.shape[1]), x.dtype)
+        means = self.xp.empty((len(spans), x.shape[1]), x.dtype)
         for row, (a, b) in enumerate(spans):
-            weight = np.ones((1, b - a), np.float32)
+            weight = self.xp.ones((1, b - a), np.float32)
             kt.ops.mean_pool(x[a:b][None], weight, out=means[row : row + 1], on=self.on)
         return kt.ops.l2_normalize(means, on=self.on)
 
@@ -111,7 +126,7 @@ class MiniLM:
             x, self.weights[f"{at}qkv.weight"].T, bias=self.weights[f"{at}qkv.bias"], on=self.on
         )
         parts = qkv.reshape(len(x), 3, heads, width // heads)
-        out = np.empty((len(x), heads, width // heads), x.dtype)
+        out = self.xp.empty((len(x), heads, width // heads), x.dtype)
         for a, b in spans:
             q, k, v = (parts[a:b, i].swapaxes(0, 1) for i in range(3))
             kt.ops.attention(q, k, v, out=out[a:b].swapaxes(0, 1), on=self.on)
@@ -151,7 +166,7 @@ def main(arguments: list[str] | None = None) -> int:
     seconds = time.perf_counter() - start
     print("     " + "".join(f"{j:6}" for j in range(len(SENTENCES))))
     for i, (sentence, row) in enumerate(zip(SENTENCES, table, strict=True)):
-        print(f"{i:4} " + "".join(f"{value:6.2f}" for value in row) + f"  {sentence}")
+        print(f"{i:4} " + "".join(f"{float(value):6.2f}" for value in row) + f"  {sentence}")
     print(f"{len(SENTENCES)} sentences on {on} in {seconds:.2f} s")
     return 0
 

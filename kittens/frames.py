@@ -424,7 +424,8 @@ def write(changes: list[tuple[Slot, Any]]) -> None:
         elif isinstance(container, dict):
             dict.__setitem__(container, key, value)
         elif isinstance(container, (list, collections.deque)) and isinstance(key, int):
-            container[key] = value
+            if key < len(container):  # else the list has shrunk, which is refused elsewhere
+                container[key] = value
         elif isinstance(container, type):
             type.__setattr__(container, str(key), value)
         else:
@@ -520,17 +521,26 @@ def local_names(frame: FrameType) -> list[str]:
 
 @functools.cache
 def compared_names(code: CodeType) -> frozenset[str]:
-    """Variables that a code object compares with other variables by `is`."""
+    """Variables that a code object compares with other variables by `is`; "*" for what is no plain variable."""
     names: set[str] = set()
-    instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG", "NOP")]
-    for at, instruction in enumerate(instructions):
-        if instruction.opname == "IS_OP" or (
-            instruction.opname == "COMPARE_OP" and "is" in str(instruction.argval).split()
+    code_list = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG", "NOP")]
+    for at, this in enumerate(code_list):
+        if this.opname != "IS_OP" or (code.co_name.startswith("__") and code.co_name != "__call__"):
+            continue
+        left, right = code_list[max(0, at - 2)], code_list[at - 1]
+        if right.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_NAME")):
+            if not left.opname.startswith(("CALL", "PRECALL")):  # not `type(x) is y`
+                for i in (left, right):
+                    plain = i.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_NAME"))
+                    names.update(
+                        (i.argval if isinstance(i.argval, tuple) else (str(i.argval),)) if plain else "*"
+                    )
+        elif right.opname.startswith("BINARY_"):
+            names.add("*")
+        elif (
+            right.opname == "LOAD_ATTR" and right.argval != "dtype" and not str(right.argval).startswith("__")
         ):
-            operands = [i for i in instructions[max(0, at - 2) : at] if i.opname.startswith("LOAD_")]
-            if operands and operands[-1].opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_NAME")):
-                for i in operands:
-                    names.update(i.argval if isinstance(i.argval, tuple) else (str(i.argval),))
+            names.add("*")
     return frozenset(names)
 
 

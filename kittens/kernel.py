@@ -190,6 +190,10 @@ class Kernel:
         source = plugins.ask("kittens_emit", parse(on), plan=plan)
         return plugins.ask("kittens_compile", parse(on), plan=plan, source=source)
 
+    def resources(self, on: str | Target, *args: Any, **constants: Any) -> dict[str, Any]:
+        """What the compiled object for target `on` takes: registers, spilled bytes, shared memory, ..."""
+        return dict(self.compile(on, *args, **constants).resources)
+
 
 def _matches(type: Any, argument: Argument) -> bool:
     """Whether an argument has the extents that a trace was specialised on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any, Union
 
 import numpy as np
@@ -117,11 +118,16 @@ def _grid(name: str, axis: int | None, attrs: dict[str, Any]) -> Any:
 # Memory.
 
 
-def load(tensor: Tensor, coordinates: Any = (), shape: Any = (), *, pad: Number = 0) -> Tile:
+def load(tensor: Tensor | str | os.PathLike[str], coordinates: Any = (), shape: Any = (), *, pad: Number = 0) -> Any:
     """The tile of `shape` at tile coordinates (multiples of its extents) of a tensor with as many axes (0, 1 or 2).
 
     Elements outside the tensor are `pad`. With no coordinates, the one element of a fully indexed tensor.
+    Outside kernels, kt.load(path) reads a compiled kernel that `kernel.compile(...).save(path)` wrote.
     """
+    if isinstance(tensor, (str, os.PathLike)):
+        from kittens.artifact import load as load_artifact
+
+        return load_artifact(tensor)
     view = _tensor(tensor, "kt.load")
     if type(pad) not in (bool, int, float) and not isinstance(pad, np.generic):
         _fail(

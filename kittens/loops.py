@@ -400,7 +400,7 @@ class LoopTrace:
             slot = self.original.slots[key][0]
             for code in self.original.codes:
                 names = frames.compared_names(code)
-                if names and (code is not self.frame.f_code or slot.key in names):
+                if names and (code is not self.frame.f_code or names & {slot.key, "*"}):
                     self._refuse(
                         f"{slot.path} is carried by this loop, and {code.co_name} compares variables with `is`",
                         "whether two variables hold one tile is not known while tracing",

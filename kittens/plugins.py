@@ -16,7 +16,8 @@ from kittens.errors import TargetError, UnavailableError
 from kittens.targets import Numerics, Target, TargetInfo
 
 if TYPE_CHECKING:
-    from kittens.arguments import TensorArg
+    from kittens.arguments import Argument, TensorArg
+    from kittens.artifact import Artifact
     from kittens.dtypes import DType
     from kittens.ir import Function
     from kittens.runtime import Launch, Run
@@ -66,6 +67,12 @@ class Hooks:
     @hookspec(firstresult=True)
     def kittens_launch(self, target: Target, launch: Launch) -> Run | None:
         """Run a kernel on its arguments and say how that was done. Raises UnavailableError when it cannot."""
+
+    @hookspec(firstresult=True)
+    def kittens_run(
+        self, target: Target, artifact: Artifact, arguments: dict[str, Argument], grid: tuple[int, ...]
+    ) -> Run | None:
+        """Run a saved artifact on arguments that fit it."""
 
 
 def new_manager() -> pluggy.PluginManager:

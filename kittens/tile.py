@@ -760,7 +760,11 @@ def extent(x: Any, what: str = "an extent of a tile") -> int:
     """`x` as a positive Python integer. An extent of a tensor is made constant: the kernel specialises on it."""
     n = static(x, what)
     if n < 1:
-        _fail(ShapeError, f"{what} is at least 1, not {n}")
+        _fail(
+            ShapeError,
+            f"{what} is at least 1, not {n}",
+            "an empty tensor is fine: programs that load from it get `pad`",
+        )
     return n
 
 
@@ -785,7 +789,11 @@ def shape_of(shape: Any) -> tuple[int, ...]:
     """A tile shape from what the user gave: integers or extents."""
     items = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     if len(items) > MAX_RANK:
-        _fail(ShapeError, f"a tile has at most {MAX_RANK} axes, not {len(items)}")
+        _fail(
+            ShapeError,
+            f"a tile has at most {MAX_RANK} axes, not {len(items)}",
+            "index the leading axes of tensors",
+        )
     return tuple(extent(x) for x in items)
 
 

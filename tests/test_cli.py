@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from kittens.cli import main
 from kittens.conformance import Report, Row
 from kittens.errors import InternalError, UnavailableError
 from kittens.examples import EXAMPLES, Example, kernels, library_names
+from kittens.kernel import Kernel
 from kittens.targets import TargetInfo
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -218,6 +220,19 @@ def test_a_stage_that_no_backend_offers_is_exit_code_3(module: str) -> None:
     arguments = ["--arg", "float32[4]", "--arg", "float32[4]"]
     for stage in ("plan", "source", "asm", "resources"):
         assert "numpy" in fails(3, "show", f"{module}:double", "--stage", stage, *arguments)
+
+
+def test_assembly_and_resources_come_from_the_compiled_kernel(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["show", f"{module}:double", "--arg", "float32[4]", "--arg", "float32[4]", "--stage"]
+    compiled = SimpleNamespace(asm="mov r0, r1\n", resources={"registers": 7})
+    monkeypatch.setattr(Kernel, "compile", lambda self, *args, **constants: compiled)
+    assert succeeds(*arguments, "asm") == "mov r0, r1\n"
+    assert succeeds(*arguments, "resources") == "registers: 7\n"
+    assert json.loads(succeeds(*arguments, "resources", "--json"))["resources"] == {"registers": 7}
+    compiled.asm = ""
+    assert "does not give its asm" in fails(3, *arguments, "asm")
 
 
 def test_show_list() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from simtools import ORDERS, edited, fault, kernels, program
 
+from kittens.backends.cuda.fragments import MATRIX_MOVES, MMA
 from kittens.backends.cuda.sim import VENDOR
 from kittens.errors import ArgumentError
 from kittens.sim import BuildError
@@ -167,41 +168,67 @@ def test_shuffles_and_votes():
     assert [set(row) for row in out[5:]] == [{1}, {0}, {1}]
 
 
-MMA = """(kt_in a, kt_in b, kt_out d) {
-  kt_u32 g = kt_lane() >> 2, t = kt_lane() & 3;
-  TYPE d0 = 0, d1 = 0, d2 = 0, d3 = 0;
-  kt_mma_SHAPE(d0, d1, d2, d3, A(a, g, t), A(a, g + 8, t), A(a, g, t + 4), A(a, g + 8, t + 4),
-               A(b, g, t), A(b, g, t + 4));
-  TYPE all[4] = {d0, d1, d2, d3};
+MMA_BODY = """(kt_in a, kt_in b, kt_out d) {
+  kt_u32x4 ra = kt_ld_global_b128(a + kt_lane() * 16);
+  kt_u32x2 rb = kt_ld_global_b64(b + kt_lane() * 8);
+  TYPE s[4] = {};
+  kt_mma_NAME(s[0], s[1], s[2], s[3], R(ra.x), R(ra.y), R(ra.z), R(ra.w), R(rb.x), R(rb.y));
   for (kt_u32 e = 0; e < 4; e++)
-    kt_st_global_b32(d + ((g + (e >> 1) * 8) * 8 + 2 * t + (e & 1)) * 4, __builtin_bit_cast(kt_u32, all[e]));
+    kt_st_global_b32(d + (kt_lane() * 4 + e) * 4, __builtin_bit_cast(kt_u32, s[e]));
 }"""
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype", "k", "arch"),
+    ("name", "table", "dtype", "arch"),
     [
-        ("m16n8k16_bf16", ml_dtypes.bfloat16, 16, "sm_80"),
-        ("m16n8k16_f16", np.float16, 16, "sm_80"),
-        ("m16n8k32_s8", np.int8, 32, "sm_80"),
-        ("m16n8k8_f32", np.float32, 8, "sm_80"),
-        ("m16n8k32_e4m3fn", ml_dtypes.float8_e4m3fn, 32, "sm_90a"),
-        ("m16n8k32_e5m2", ml_dtypes.float8_e5m2, 32, "sm_90a"),
+        ("m16n8k16_bf16", "m16n8k16", ml_dtypes.bfloat16, "sm_80"),
+        ("m16n8k16_f16", "m16n8k16", np.float16, "sm_80"),
+        ("m16n8k32_s8", "m16n8k32_int8", np.int8, "sm_80"),
+        ("m16n8k8_f32", "m16n8k8_tf32", np.float32, "sm_80"),
+        ("m16n8k32_e4m3fn", "m16n8k32_fp8", ml_dtypes.float8_e4m3fn, "sm_90a"),
+        ("m16n8k32_e5m2", "m16n8k32_fp8", ml_dtypes.float8_e5m2, "sm_90a"),
     ],
 )
-def test_matrix_instructions(shape, dtype, k, arch):
-    """Operands are rows of 8 registers: a is 16 x K, b is 8 x K, its columns."""
-    load = "kt_from_bits(kt_ld_global_b32(p + ((r) * 8 + c) * 4))" if dtype is np.float32 else None
-    load = load or "kt_ld_global_b32(p + ((r) * 8 + c) * 4)"
-    body = MMA.replace("SHAPE", shape).replace("TYPE", "kt_i32" if dtype is np.int8 else "float")
-    text = f'{HEAD}#define A(p, r, c) {load}\nextern "C" __global__ void k{body}'
-    a, b = (RNG.integers(-50, 50, (rows, k)).astype(dtype) for rows in (16, 8))
+def test_matrix_instructions_hold_their_fragments_as_the_tables_say(name, table, dtype, arch):
+    product = MMA[table]
+    m, n, k = product.shape
+    a, b = RNG.integers(-50, 50, (m, k)).astype(dtype), RNG.integers(-50, 50, (k, n)).astype(dtype)
     if dtype is np.float32:
-        a, b = RNG.standard_normal((16, k)).astype(dtype), RNG.standard_normal((8, k)).astype(dtype)
+        a, b = RNG.standard_normal((m, k)).astype(dtype), RNG.standard_normal((k, n)).astype(dtype)
     wide = np.int32 if dtype is np.int8 else np.float32
-    d = np.zeros((16, 8), wide)
-    program(VENDOR, text, "k", arch).run(1, 32, [a, b, d])
-    np.testing.assert_allclose(d, a.astype(wide) @ b.astype(wide).T, rtol=1e-6, atol=1e-5)
+
+    def places(layout):
+        register, lane = np.meshgrid(np.arange(1 << len(layout.bits("register"))), np.arange(32))
+        return tuple(layout(register=register, lane=lane, group=np.zeros_like(lane)))
+
+    register = "kt_from_bits(r)" if dtype is np.float32 else "r"
+    body = MMA_BODY.replace("NAME", name).replace("TYPE", "kt_i32" if wide is np.int32 else "float")
+    text = f'{HEAD}#define R(r) {register}\nextern "C" __global__ void k{body}'
+    d = np.zeros((32, 4), wide)
+    program(VENDOR, text, "k", arch).run(1, 32, [a[places(product.a)], b[places(product.b)], d])
+    expected = (a.astype(wide) @ b.astype(wide))[places(product.d)]
+    np.testing.assert_allclose(d, expected, rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["x1", "x2", "x4", "x1.trans", "x2.trans", "x4.trans"])
+def test_ldmatrix_moves_as_the_tables_say(form):
+    count = int(form[1])
+    registers = ", ".join(f"r[{i}]" for i in range(count))
+    body = f"""(kt_in in, kt_out out) {{
+      KT_SHARED_MEMORY(smem, 512);
+      kt_u32 r[4] = {{}}, row = smem + kt_lane() * 16;
+      kt_st_shared_b128(row, kt_ld_global_b128(in + kt_lane() * 16));
+      kt_sync_lanes();
+      kt_ldmatrix_{form.replace(".", "_")}({registers}, row);
+      for (kt_u32 i = 0; i < {count}; i++) kt_st_global_b32(out + (kt_lane() * {count} + i) * 4, r[i]);
+    }}"""
+    source, out = RNG.integers(0, 1 << 16, (32, 8)).astype(np.uint16), np.zeros((32, 2 * count), np.uint16)
+    run_text(body, [source, out], block=32)
+    element, lane = np.meshgrid(np.arange(8), np.arange(8 * count))
+    to_register, to_lane = MATRIX_MOVES[form](register=element, lane=lane, group=np.zeros_like(lane))
+    expected = np.zeros_like(out)
+    expected[to_lane, to_register] = source[: 8 * count]
+    np.testing.assert_array_equal(out, expected)
 
 
 def test_stmatrix_is_the_way_back_of_ldmatrix():

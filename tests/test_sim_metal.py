@@ -81,11 +81,11 @@ def test_matrix_products_hold_their_fragments_as_the_table_says(dtype):
     name = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}[dtype]
     pair = "kt_ld_global_b32(P + kt_lane() * 4u)"
     if dtype == "float32":
-        pair = "as_type<float2>(kt_ld_global_b64(P + kt_lane() * 8u))"
+        pair = ", ".join(f"kt_from_bits(kt_ld_global_b32(P + kt_lane() * 8u + {i}u))" for i in (0, 4))
     body = f"""
-      float2 d = float2(0.0f);
-      kt_mma_8x8x8_{name}(d, {pair.replace("P", "a")}, {pair.replace("P", "b")});
-      kt_st_global_b64(c + kt_lane() * 8u, as_type<uint2>(d));"""
+      float d0 = 0.0f, d1 = 0.0f;
+      kt_mma_8x8x8_{name}(d0, d1, {pair.replace("P", "a")}, {pair.replace("P", "b")});
+      kt_st_global_b64(c + kt_lane() * 8u, as_type<uint2>(kt_pair(d0, d1)));"""
     register, lane = np.meshgrid(np.arange(2), np.arange(32))
     place = tuple(SIMDGROUP_MATRIX.a(register=register, lane=lane, group=np.zeros_like(lane)))
     a, b = RNG.standard_normal((2, 8, 8)).astype(element)

@@ -153,7 +153,7 @@ def kittens_compile(target: Target, plan: Any, source: Any) -> Any:
         return None
     from kittens.backends.cuda.compile import compile_source
 
-    return compile_source(source, _machine(target).arch)
+    return compile_source(plan.function, source, _machine(target).arch)
 
 
 @hookimpl
@@ -176,3 +176,22 @@ def kittens_launch(target: Target, launch: Launch) -> Run | None:
 
     execute(target, launch)
     return Run(launch.kernel.name, str(target), "executed", launch.grid, launch.constants)
+
+
+@hookimpl
+def kittens_run(target: Target, artifact: Any, arguments: Any, grid: Any) -> Run | None:
+    if target.backend != "cuda":
+        return None
+    how = "simulate" if target.simulated else "execute"
+    if how in missing():
+        raise UnavailableError(f"{target} cannot run {artifact.kernel}: {missing()[how]}")
+    if target.simulated:
+        from kittens.backends.cuda.sim import VENDOR
+        from kittens.codegen.pipeline import rerun_simulated
+
+        rerun_simulated(artifact, VENDOR, _machine(target).arch, arguments, grid)
+        return Run(artifact.kernel, str(target), "simulated", tuple(grid), artifact.constants)
+    from kittens.backends.cuda.launch import run_saved
+
+    run_saved(target, artifact, arguments, grid)
+    return Run(artifact.kernel, str(target), "executed", tuple(grid), artifact.constants)

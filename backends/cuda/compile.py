@@ -4,43 +4,21 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from kittens.artifact import Artifact
 from kittens.codegen.cache import cached
 from kittens.codegen.emit import Source
+from kittens.codegen.pipeline import artifact
 from kittens.errors import InternalError, UnavailableError
+from kittens.ir import Function
 from kittens.sim.vendor import DEVICE
 
 _HEADERS = Path(__file__).resolve().parent / "device"
+_MARK = b"\0\0\0\0cubin\0"  # between the log and the code in a cache entry
+_FACTS = {"registers": r"Used (\d+) registers", "spilled_bytes": r"(\d+) bytes spill stores", "stack_bytes": r"(\d+) bytes stack frame"}
 _MISSING = "NVRTC is not installed: pip install 'kittens-gpu[compile]' (or [cuda]) brings it"
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What a compiled kernel takes: 32-bit registers a thread, spilled bytes, bytes of shared memory."""
-
-    registers: int
-    spill_bytes: int
-    shared_bytes: int
-    threads: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.registers} registers a thread, {self.spill_bytes} bytes spilled, "
-            f"{self.shared_bytes} bytes of shared memory, {self.threads} threads"
-        )
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A cubin with the source it came from and what it takes."""
-
-    code: bytes
-    source: Source
-    arch: str
-    resources: Resources
 
 
 def available() -> str:
@@ -71,24 +49,25 @@ def version() -> str:
     return f"{major}.{minor}"
 
 
-def compile_source(source: Source, arch: str, *, spills: bool = False) -> Compiled:
+def compile_source(function: Function, source: Source, arch: str) -> Artifact:
     """The compiled kernel, from the disk cache if it was compiled before.
 
-    Raises UnavailableError without NVRTC, and for a kernel that spills registers (unless `spills`).
+    Raises UnavailableError without NVRTC, and for a kernel that spills registers.
     """
     options = (f"--gpu-architecture={arch}", "--std=c++17", "-fmad=false", "-default-device", "--ptxas-options=-v")
     parts = ("cubin", version(), *options, source.text, *headers().values())
-    data = cached(parts, lambda: _nvrtc(source, options))
-    log, _, code = data.partition(b"\0\0\0\0cubin\0")
+    log, _, code = cached(parts, lambda: _nvrtc(source, options)).partition(_MARK)
     text = log.decode(errors="replace")
-    registers = re.search(r"Used (\d+) registers", text)
-    spilled = re.search(r"(\d+) bytes spill stores", text)
-    resources = Resources(int(registers[1]) if registers else 0, int(spilled[1]) if spilled else 0, source.shared_bytes, source.threads)
-    if resources.spill_bytes and not spills:
+    found = {name: re.search(pattern, text) for name, pattern in _FACTS.items()}
+    facts = {name: int(match[1]) if match else 0 for name, match in found.items()}
+    if facts["spilled_bytes"]:
         raise UnavailableError(
-            f"{source.entry} spills {resources.spill_bytes} bytes of registers on {arch}", hint="use smaller tiles (the kernel's tunables)"
+            f"{source.entry} spills {facts['spilled_bytes']} bytes of registers on {arch}",
+            hint="use smaller tiles (the kernel's tunables)",
+            location=function.location,
         )
-    return Compiled(code, source, arch, resources)
+    resources = {**facts, "shared_bytes": source.shared_bytes, "threads": source.threads}
+    return artifact(function, source, f"cuda:{arch}", code, resources)
 
 
 def _nvrtc(source: Source, options: tuple[str, ...]) -> bytes:
@@ -108,6 +87,6 @@ def _nvrtc(source: Source, options: tuple[str, ...]) -> bytes:
         _, size = nvrtc.nvrtcGetCUBINSize(program)
         code = b" " * size
         nvrtc.nvrtcGetCUBIN(program, code)
-        return log + b"\0\0\0\0cubin\0" + code
+        return log + _MARK + code
     finally:
         nvrtc.nvrtcDestroyProgram(program)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
+import math
+import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from kittens.arguments import TensorArg, check_outputs
-from kittens.backends.cuda.compile import Compiled, compile_source
+from kittens.arguments import Argument, TensorArg, check_outputs
+from kittens.artifact import Artifact
+from kittens.backends.cuda.compile import compile_source
 from kittens.backends.cuda.machine import machine
 from kittens.codegen.pipeline import planned
 from kittens.codegen.simulate import values
@@ -44,36 +48,48 @@ def _module(code: bytes, entry: str, index: int, shared: int) -> Any:
         return loaded, function
 
 
-_compiled: dict[tuple[Function, str], Compiled] = {}
+_compiled: weakref.WeakKeyDictionary[Function, dict[str, Artifact]] = weakref.WeakKeyDictionary()
 
 
-def compiled(function: Function, arch: str) -> Compiled:
+def compiled(function: Function, arch: str) -> Artifact:
     """A function compiled for an architecture, made once in this process."""
-    key = (function, arch)
-    if key not in _compiled:
-        _compiled[key] = compile_source(planned(function, machine(arch))[1], arch)
-    return _compiled[key]
+    known = _compiled.setdefault(function, {})
+    if arch not in known:
+        known[arch] = compile_source(function, planned(function, machine(arch))[1], arch)
+    return known[arch]
 
 
 def execute(target: Target, launch: Launch) -> None:
     """Run a launch on a GPU. NumPy arrays are copied there and outputs back; device arrays are used as they are."""
+    index = _device(target)
+    function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
+    run_artifact(compiled(function, target.arch or device_arch(index)), launch.arguments, launch.grid, index)
+
+
+def _device(target: Target) -> int:
     import cupy
 
     index = target.index or 0
     if index >= cupy.cuda.runtime.getDeviceCount():
         raise UnavailableError(f"no CUDA device {index}: there are {cupy.cuda.runtime.getDeviceCount()}")
-    arch = target.arch or device_arch(index)
-    function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
-    stored = function.stored()
-    check_outputs(launch.arguments, stored)
-    programs = 1
-    for n in launch.grid:
-        programs *= n
+    return index
+
+
+def run_saved(target: Target, artifact: Artifact, arguments: dict[str, Argument], grid: Sequence[int]) -> None:
+    """Run a loaded kernel on a GPU."""
+    run_artifact(artifact, arguments, grid, _device(target))
+
+
+def run_artifact(artifact: Artifact, arguments: dict[str, Argument], grid: Sequence[int], index: int) -> None:
+    """Run compiled code on a device, on its current stream."""
+    import cupy
+
+    check_outputs(arguments, set(artifact.written))
+    programs = math.prod(grid)
     if programs == 0:
         return
     if programs >= 2**31:
         raise UnavailableError(f"a grid of {programs} programs: 2^31 - 1 at most")
-    ready = compiled(function, arch)
     with cupy.cuda.Device(index):
         copies: list[tuple[Any, Any]] = []
 
@@ -81,20 +97,18 @@ def execute(target: Target, launch: Launch) -> None:
             data = argument.data
             if isinstance(data, np.ndarray):
                 held, address = _to_device(data)
-                copies.append((data if name in stored else None, held))
+                copies.append((data if name in artifact.written else None, held))
                 return np.uint64(address)
-            return np.uint64(data.ptr if hasattr(data, "ptr") else data)
+            return np.uint64(data.ptr)
 
-        arguments = values(ready.source.parameters, launch, pointer)
-        _, kernel = _module(ready.code, ready.source.entry, index, ready.source.shared_bytes)
+        given = values(artifact.parameters, arguments, grid, pointer)
+        _, kernel = _module(artifact.code, artifact.entry, index, artifact.shared_bytes)
         try:
-            kernel((programs,), (ready.source.threads,), tuple(arguments), shared_mem=ready.source.shared_bytes)
+            kernel((programs,), (artifact.threads,), tuple(given), shared_mem=artifact.shared_bytes)
             if copies:
                 cupy.cuda.runtime.deviceSynchronize()
-        except cupy.cuda.runtime.CUDARuntimeError as error:
-            raise CheckError(f"{launch.kernel.name} on {target}, grid {launch.grid}: {error}") from error
-        except cupy.cuda.driver.CUDADriverError as error:
-            raise CheckError(f"{launch.kernel.name} on {target}, grid {launch.grid}: {error}") from error
+        except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
+            raise CheckError(f"{artifact.kernel} on cuda:{index}, grid {tuple(grid)}: {error}") from error
         for host, held in copies:
             if host is not None:
                 _from_device(host, held)

@@ -1,4 +1,4 @@
-"""Apple GPUs, after ThunderMittens. This version knows the targets and does not emit code for them yet."""
+"""Apple GPUs, after ThunderMittens: Metal text compiled and run through PyObjC on a Mac, or run by the CPU simulator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from kittens.errors import UnavailableError
 from kittens.plugins import hookimpl
 from kittens.runtime import Launch, Run
-from kittens.targets import Target, TargetInfo
+from kittens.targets import Numerics, Target, TargetInfo
 
 ARCHITECTURES = {
     "": "the Apple GPU of this machine",
@@ -22,37 +22,111 @@ ARCHITECTURES = {
 
 @functools.cache
 def missing() -> dict[str, str]:
-    """For each way a target could work, what is missing. Drivers and packages are looked for, not loaded."""
-    text = "this version of kittens does not emit code for Apple GPUs yet"
+    """For each way a target could work, what is missing. Packages are looked for, not loaded."""
+    from kittens.backends.metal.compile import checker_missing
+    from kittens.backends.metal.compile import missing as compiler_missing
+
     absent = [] if sys.platform == "darwin" else ["macOS"]
-    packages = [name for name in ("Metal",) if find_spec(name) is None]
-    if packages:
-        absent.append(f"{' and '.join(packages)} (pip install 'kittens-gpu[metal]')")
-    also = f"; also missing here: {', '.join(absent)}" if absent else ""
-    return {"execute": text + also, "simulate": text, "compile": text}
+    if find_spec("Metal") is None:
+        absent.append("PyObjC's Metal (pip install 'kittens-gpu[metal]')")
+    out = {"execute": f"missing: {' and '.join(absent)}"} if absent else {}
+    ways = {"compile": compiler_missing(), "simulate": checker_missing()}
+    return out | {way: f"missing: {why}" for way, why in ways.items() if why}
 
 
 @hookimpl
 def kittens_targets() -> list[TargetInfo]:
-    names = {"metal" + (f":{arch}" if arch else ""): text for arch, text in ARCHITECTURES.items()}
-    return [TargetInfo(name, text, missing=missing()) for name, text in names.items()]
+    lacks = missing()
+    out = []
+    for arch, text in ARCHITECTURES.items():
+        name = "metal" + (f":{arch}" if arch else "")
+        for suffix, also, ways in (("", "", ("execute", "compile")), ("@sim", ", simulated on the CPU", ("simulate",))):
+            can = tuple(w for w in ways if w not in lacks)
+            said = text if not suffix or arch else f"an Apple GPU ({ARCHITECTURES['apple7']})"
+            out.append(TargetInfo(name + suffix, said + also, can, {w: lacks[w] for w in ways if w in lacks}))
+    return out
 
 
 @hookimpl
-def kittens_plan(target: Target, function: Any) -> None:
-    if target.backend == "metal":
-        raise UnavailableError(
-            f"no plan for {target}: {missing()['compile']}", hint="kernel.ir(...) shows the tile IR"
-        )
+def kittens_numerics(target: Target) -> Numerics | None:
+    if target.backend != "metal":
+        return None
+    # Largest errors of the device headers' functions, in units in the last place: measured in the simulator
+    # (tests/test_sim_math.py), except exp2 and rsqrt, which are Apple's own on a device (reported: 2).
+    ulp = {"exp": 2.0, "exp2": 2.0, "log": 2.0, "log2": 2.0, "rsqrt": 2.0, "sin": 2.0, "cos": 2.0, "tanh": 3.0, "erf": 3.0}
+    names = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+    return Numerics(ulp, flushes=True, float8=dict.fromkeys(names, "emulated"))
+
+
+def _machine(target: Target) -> Any:
+    from kittens.backends.metal.machine import DEFAULT, machine
+
+    return machine(target.arch or DEFAULT)
+
+
+@hookimpl
+def kittens_plan(target: Target, function: Any) -> Any:
+    if target.backend != "metal":
+        return None
+    from kittens.codegen.pipeline import planned
+
+    return planned(function, _machine(target))[0]
+
+
+@hookimpl
+def kittens_emit(target: Target, plan: Any) -> Any:
+    if target.backend != "metal":
+        return None
+    from kittens.codegen.pipeline import planned
+
+    return planned(plan.function, _machine(target))[1]
+
+
+@hookimpl
+def kittens_compile(target: Target, plan: Any, source: Any) -> Any:
+    if target.backend != "metal":
+        return None
+    from kittens.backends.metal.compile import compile_source
+
+    return compile_source(plan, source, _machine(target).arch)
 
 
 @hookimpl
 def kittens_launch(target: Target, launch: Launch) -> Run | None:
     if target.backend != "metal":
         return None
+    how = "simulate" if target.simulated else "execute"
     # A fault of the kernel itself is reported before any device is looked for.
     launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
-    raise UnavailableError(
-        f"{target} cannot run kernel {launch.kernel.name}: {missing()['execute']}",
-        hint="run it on the reference with on='numpy'; `kittens doctor` says what this machine can do",
-    )
+    if how in missing():
+        raise UnavailableError(f"{target} cannot run kernel {launch.kernel.name}: {missing()[how]}",
+                               hint="run it on the reference with on='numpy'; `kittens doctor` says what this machine can do")  # fmt: skip
+    if target.simulated:
+        from kittens.backends.metal.sim import VENDOR
+        from kittens.codegen.pipeline import run_simulated
+
+        run_simulated(launch, _machine(target), VENDOR)
+        return Run(launch.kernel.name, str(target), "simulated", launch.grid, launch.constants)
+    from kittens.backends.metal.launch import execute
+
+    execute(target, launch)
+    return Run(launch.kernel.name, str(target), "executed", launch.grid, launch.constants)
+
+
+@hookimpl
+def kittens_run(target: Target, artifact: Any, arguments: Any, grid: Any) -> Run | None:
+    if target.backend != "metal":
+        return None
+    how = "simulate" if target.simulated else "execute"
+    if how in missing():
+        raise UnavailableError(f"{target} cannot run {artifact.kernel}: {missing()[how]}")
+    if target.simulated:
+        from kittens.backends.metal.sim import VENDOR
+        from kittens.codegen.pipeline import rerun_simulated
+
+        rerun_simulated(artifact, VENDOR, _machine(target).arch, arguments, grid)
+        return Run(artifact.kernel, str(target), "simulated", tuple(grid), artifact.constants)
+    from kittens.backends.metal.launch import run_artifact
+
+    run_artifact(target, artifact, arguments, grid)
+    return Run(artifact.kernel, str(target), "executed", tuple(grid), artifact.constants)

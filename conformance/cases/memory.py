@@ -141,7 +141,7 @@ def cases() -> Iterator[Case]:
         yield _copy(copy, dtype, (19, 41), "plain", "transposed")
         yield _copy(copy_flat, dtype, (1000,))
         yield _copy(copy_flat, dtype, (77,), "reversed")
-        yield _copy(grouped, dtype, (150, 200))
+        yield _copy(grouped, dtype, (70, 100))
         yield _view(transposed_view, dtype, (13, 37), (37, 13))
         yield _view(heads, dtype, (2, 3, 13, 20), (2, 13, 3, 20))
         yield _view(overwrite, dtype, (40, 16), (40, 16))

@@ -81,6 +81,8 @@ def _inputs(kind: str, dtype: DType, shape: tuple[int, int], name: str) -> np.nd
     pool = special(dtype)
     for _ in range(shape[0] // 2):
         x[rng.integers(shape[0]), rng.integers(shape[1])] = rng.choice(pool)
+    if dtype.kind == "f":
+        x[1, 1], x[2, 2], x[3, 3] = np.nan, np.inf, -np.inf
     return x
 
 

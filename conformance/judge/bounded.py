@@ -12,6 +12,10 @@ from kittens.errors import KittensError
 #: A bound that stands for "zero, of either sign". Smaller than any other bound.
 SIGN = 5e-324
 
+#: The bound of an exact scalar: one object, so that the many scalars of index arithmetic cost little.
+NOTHING = np.zeros(())
+NOTHING.flags.writeable = False
+
 #: Unit roundoff of float64, in which the judge itself computes.
 ORACLE = 2.0**-53
 
@@ -35,7 +39,7 @@ class Bounded:
 
     @property
     def exact(self) -> bool:
-        return not self.e.any()
+        return self.e is NOTHING or not self.e.any()
 
     @property
     def certain(self) -> Array:
@@ -51,4 +55,5 @@ class Bounded:
 
 def exactly(dtype: DType, v: Array) -> Bounded:
     """Elements without error."""
-    return Bounded(dtype, v, np.broadcast_to(0.0, np.shape(v)))
+    shape = np.shape(v)
+    return Bounded(dtype, v, np.zeros(shape) if shape else NOTHING)

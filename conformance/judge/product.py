@@ -53,10 +53,8 @@ def dot(rules: Rules, to: DType, a: Bounded, b: Bounded, c: Bounded | None) -> B
     """c + a @ b.
 
     Each product rounds at most once (not at all for 16 bits and less) and meets at most n - 1 additions, n counting
-    the accumulator: gamma_n times the magnitudes, and |a| e_b + e_a |b| + e_a e_b of what the operands bring.
+    the terms that are not zero and the accumulator: gamma_n times the magnitudes, and |a| e_b + e_a |b| + e_a e_b of what the operands bring.
     """
-    k = a.v.shape[-1]
-    terms = k + (c is not None)
     with np.errstate(all="ignore"):
         v = np.matmul(a.v, b.v)
         (am, ae), (bm, be) = _magnitude(a), _magnitude(b)
@@ -70,6 +68,8 @@ def dot(rules: Rules, to: DType, a: Bounded, b: Bounded, c: Bounded | None) -> B
             v = v + c.v
             cm, ce = _magnitude(c)
             e, mass = e + ce, mass + cm + ce
+        k = np.minimum(_count(a, -1), _count(b, -2))
+        terms = k + (c is not None)
         e = e + gamma(terms, to) * mass + np.where(mass > 0, k * to.smallest / 2, 0.0)
         if rules.flushes:
             e = e + np.where(mass > 0, 2 * terms * to.tiny, 0.0)
@@ -87,6 +87,11 @@ def dot(rules: Rules, to: DType, a: Bounded, b: Bounded, c: Bounded | None) -> B
         e = np.where(np.isnan(v) & _surely_nan(a, b, c), 0.0, e)
         e = np.where((v == 0) & (e == 0), SIGN, e)
     return settled(to, v, e)
+
+
+def _count(x: Bounded, axis: int) -> Array:
+    """How many elements of each row or column are not zero for certain (padding adds no roundings)."""
+    return np.sum((x.v != 0) | (x.e > 0), axis=axis, keepdims=True)
 
 
 def _magnitude(x: Bounded) -> tuple[Array, Array]:

@@ -11,25 +11,25 @@ import numpy as np
 from kittens.conformance.judge.bounded import SIGN, Bounded, exactly
 from kittens.conformance.judge.elementwise import rule
 from kittens.conformance.judge.rounding import Rules, gamma, settled, taken
-from kittens.dtypes import Array, DType
+from kittens.dtypes import DType
 from kittens.opset import Call
 
 
-def accumulate(
-    rules: Rules, dtype: DType, x: Bounded, depth: Array | int, axis: int, *, scan: bool = False
-) -> Bounded:
-    """Sums of the float operands x along an axis (running ones if `scan`), `depth` roundings deep."""
+def accumulate(rules: Rules, dtype: DType, x: Bounded, axis: int, *, scan: bool = False) -> Bounded:
+    """Sums of the float operands x along an axis, or running ones. Adding an exact zero rounds nothing."""
     total = np.add.accumulate if scan else np.add.reduce
     finite = np.isfinite(x.v)
     with np.errstate(all="ignore"):
         v = np.asarray(total(x.v, axis=axis))
         size = np.where(finite, np.abs(x.v), 0.0)
-        known = np.where(np.isinf(x.e), 0.0, x.e)
-        mass = np.asarray(total(size + known, axis=axis))
-        e = np.asarray(total(known, axis=axis)) + gamma(depth, dtype) * mass
+        spread = np.where(np.isinf(x.e), 0.0, x.e)
+        mass = np.asarray(total(size + spread, axis=axis))
+        terms = np.asarray(total(((x.v != 0) | (x.e > 0)).astype(np.float64), axis=axis))
+        depth = np.maximum(terms - 1, 0)
+        e = np.asarray(total(spread, axis=axis)) + np.where(depth > 0, gamma(depth, dtype), 0.0) * mass
         if rules.flushes:
-            e = e + np.where(mass > 0, np.asarray(depth) * dtype.tiny, 0.0)
-        # A single term, and a sum of zeros, is exact; partial sums that can overflow have no order-free result.
+            e = e + np.where(mass > 0, (depth + 1) * dtype.tiny, 0.0)
+        # Partial sums that may overflow have no result free of their order.
         nan = np.asarray(total(np.isnan(x.v) & x.certain, axis=axis)) > 0
         unknown = np.asarray(total(np.isinf(x.e), axis=axis)) > 0
         e = np.where(unknown | (mass > dtype.max), np.inf, e)
@@ -53,12 +53,7 @@ def _sum(rules: Rules, call: Call, raw: Bounded) -> Bounded:
         return Bounded(
             to, np.asarray(np.add.reduce(x.v, axis=axis, dtype=to.numpy)), np.asarray(x.e.sum(axis=axis))
         )
-    return _lone(accumulate(rules, to, x, raw.v.shape[axis] - 1, axis), raw.v.shape[axis])
-
-
-def _lone(x: Bounded, terms: int) -> Bounded:
-    """A sum of one term has nothing to round, so the oracle's own allowance can go."""
-    return x if terms > 1 else Bounded(x.dtype, x.v, np.where((x.e < np.abs(x.v) * 2.0**-50), 0.0, x.e))
+    return accumulate(rules, to, x, axis)
 
 
 @rule("cumsum")
@@ -68,8 +63,7 @@ def _cumsum(rules: Rules, call: Call, raw: Bounded) -> Bounded:
     if to.kind != "f":
         v = np.add.accumulate(x.v, axis=axis, dtype=to.numpy)
         return Bounded(to, v, np.add.accumulate(x.e, axis=axis))
-    depth = np.arange(raw.v.shape[axis], dtype=float).reshape((-1,) + (1,) * (-1 - axis))
-    return accumulate(rules, to, x, depth, axis, scan=True)
+    return accumulate(rules, to, x, axis, scan=True)
 
 
 def _extremum(name: str, f: np.ufunc) -> None:

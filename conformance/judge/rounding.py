@@ -38,7 +38,7 @@ def computing(dtype: DType) -> DType:
 
 def taken(rules: Rules, x: Bounded) -> Bounded:
     """An operand as an operation sees it: possible overflow made unknown, subnormals possibly zero, zeros without sign."""
-    if x.dtype.kind != "f":
+    if x.dtype.kind != "f" or (x.exact and not rules.flushes):
         return x
     v, e = x.v, x.e
     size = np.abs(v)

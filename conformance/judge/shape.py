@@ -25,7 +25,8 @@ def _const(rules: Rules, call: Call) -> Bounded:
         number = _to_float(rules, to, exactly(float64, np.array(value, np.float64)))
     else:
         number = exactly(to, np.array(value, to.numpy))
-    return _both(lambda y: np.broadcast_to(y, call.result.shape), number)
+    shape = call.result.shape
+    return _both(lambda y: np.broadcast_to(y, shape), number) if shape else number
 
 
 @rule("arange")

@@ -106,8 +106,8 @@ def _literal(text: str) -> Any:
     return text
 
 
-def render(kernel: Kernel, example: Example, target: Target, stage: str) -> str:
-    """The text of one stage. Raises UnavailableError where the target's backend does not get that far."""
+def render(kernel: Kernel, example: Example, target: Target, stage: str) -> str | dict[str, Any]:
+    """One stage: text, or figures for resources. Raises UnavailableError if a backend stops short of it."""
     args, constants = example.args, example.constants
     if stage == "ir":
         return str(kernel.ir(*args, on=target, **constants)).rstrip()
@@ -116,11 +116,12 @@ def render(kernel: Kernel, example: Example, target: Target, stage: str) -> str:
     if stage == "source":
         return kernel.source(target, *args, **constants).rstrip()
     compiled = kernel.compile(target, *args, **constants)
-    if not hasattr(compiled, stage):
+    shown = getattr(compiled, stage, None)
+    if not shown:
         raise UnavailableError(
             f"the backend of {target} compiles {kernel.name}, but does not give its {stage}"
         )
-    return str(getattr(compiled, stage)).rstrip()
+    return dict(shown) if stage == "resources" else str(shown).rstrip()
 
 
 @click.command()
@@ -155,7 +156,12 @@ def show(
             f"kernel {found.name} takes {', '.join(found.params)}, and no arguments are given",
             hint="describe each, in order: --arg float32[1024,64] --arg 3",
         )
-    text = render(found, example, target, stage)
-    click.echo(
-        dump({"kernel": found.name, "target": str(target), "stage": stage, "text": text}) if as_json else text
-    )
+    shown = render(found, example, target, stage)
+    if as_json:
+        what = "text" if isinstance(shown, str) else stage
+        click.echo(dump({"kernel": found.name, "target": str(target), "stage": stage, what: shown}))
+    elif isinstance(shown, str):
+        click.echo(shown)
+    else:
+        for name, figure in shown.items():
+            click.echo(f"{name}: {figure}")

@@ -41,7 +41,11 @@ def literal(value: Any, dtype: str) -> str:
     if kind.kind == "b":
         return "true" if value else "false"
     if kind.bits == 64:
-        return f"kt_i64({value}ll)" if kind.kind == "i" and value > -(2**63) else f"kt_u64({value}ull)" if kind.kind == "u" else "kt_i64(-9223372036854775807ll - 1)"
+        c, value = CTYPES[dtype], int(value)
+        if -(2**31) < value < 2**31:
+            return f"{c}({value})"
+        bits = value % 2**64  # no literal of 64 bits means the same to every compiler
+        return f"{c}(kt_u64({bits >> 32}u) << 32 | {bits % 2**32}u)"
     if value == -(2**31):
         return "(-2147483647 - 1)"
     return str(value) + ("u" if kind.kind == "u" else "")
@@ -74,7 +78,7 @@ def narrow(text: str, dtype: str) -> str:
 
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "bitand": "&", "bitor": "|", "bitxor": "^"}
-_COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _CALLS = {
     "sqrt": "kt_sqrt", "reciprocal": "kt_rcp", "floor": "kt_floor", "ceil": "kt_ceil", "trunc": "kt_trunc", "round": "kt_rint",
     "exp": "kt_exp", "exp2": "kt_exp2", "log": "kt_log", "log2": "kt_log2", "rsqrt": "kt_rsqrt", "sin": "kt_sin",
@@ -93,9 +97,9 @@ def expression(name: str, attrs: dict[str, Any], types: Sequence[str], result: s
     if name == "random_bits":
         return f"kt_random_bits(kt_i64({x[0]}), kt_i64({x[1]}))"
     kind = BY_NAME[types[0]].kind
-    if name in _COMPARE:
+    if name in COMPARE:
         a, b = (widen(t, types[0]) if kind == "f" else t for t in x)
-        return f"({a} {_COMPARE[name]} {b})"
+        return f"({a} {COMPARE[name]} {b})"
     if kind == "f":
         if types[0] == "float64":
             ctype("float64")

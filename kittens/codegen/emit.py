@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kittens import layouts as lay
+from kittens.artifact import Parameter
 from kittens.codegen import cexpr
 from kittens.codegen.machine import Machine
 from kittens.codegen.placement import Matrix, axis_name, dtype_of, is_tile, related, shape, squeezed
@@ -24,24 +25,18 @@ from kittens.dtypes import BY_NAME
 from kittens.errors import InternalError, UnavailableError
 from kittens.ir import Op, Region, TensorType, Value, base
 from kittens.layouts import Tiled
+from kittens.opset.elementwise import COMPARISONS
+from kittens.layouts import Tiled
 
 Reader = Callable[[str], str]
 
 
 @dataclass(frozen=True)
-class Parameter:
-    """A parameter of the emitted kernel: kind is "pointer", "extent", "stride", "scalar" or "grid"."""
-
-    kind: str
-    name: str  # of the kernel's parameter, or "" for the grid
-    axis: int
-    ctype: str
-    text: str
-
-
-@dataclass(frozen=True)
 class Source:
-    """An emitted kernel: its text, its parameters in order, threads and shared bytes, and the Python lines it came from."""
+    """An emitted kernel: its text, its parameters in order, threads and shared bytes, and the Python lines it came from.
+
+    `packed`: the kernel takes all pointers first, and then one structure of all that is no pointer.
+    """
 
     text: str
     entry: str
@@ -49,6 +44,7 @@ class Source:
     threads: int
     shared_bytes: int
     locations: dict[int, tuple[str, int]]
+    packed: bool = False
 
     def __str__(self) -> str:
         return self.text
@@ -114,6 +110,10 @@ def _paren(x: str) -> str:
     return x if _pure(x) else f"({x})"
 
 
+#: Words a lane may spend on operands that are kept in registers over a loop.
+_PRELOADED = 48
+
+
 class _Emitter:
     def __init__(self, plan: Plan):
         self.plan = plan
@@ -122,13 +122,14 @@ class _Emitter:
         self.lines: list[str] = []
         self.prelude: list[str] = []
         self.indent = "  "
-        self.taken: set[str] = {"smem", "lane", "group", "thread", "r"}
+        self.taken: set[str] = {"smem", "lane", "group", "tid", "r"}
         self.parameters = parameters(plan)
         self.taken |= {p.text for p in self.parameters}
         self.names: dict[Value, str] = {}
         self.held: dict[Value, tuple[str, Tiled]] = {}
         self.coordinates: dict[Tiled, dict[str, str]] = {}
         self.preloaded: dict[tuple[Op, str], str] = {}
+        self.preloaded_words = 0
         self.slots: dict[Value, str] = {}
         self.scratch_busy = False
         self.scratch_bytes = 0
@@ -146,7 +147,7 @@ class _Emitter:
     def source(self) -> Source:
         function, machine = self.plan.function, self.machine
         self.region(function.body)
-        self.plan.scratch_bytes = self.scratch_bytes
+        self.plan.scratch_bytes, self.plan.kept_words = self.scratch_bytes, self.preloaded_words
         shared = self.plan.buffer_bytes + self.scratch_bytes
         if shared > machine.shared_bytes:
             raise UnavailableError(f"{function.name} needs {shared} bytes of shared memory, {machine.target} has {machine.shared_bytes}",
@@ -160,12 +161,12 @@ class _Emitter:
         body = "\n".join(self.lines)
         if shared:
             head.append(f"  KT_SHARED_MEMORY(smem, {shared});")
-        for name, text in (("thread", "int(kt_thread())"), ("lane", "int(kt_lane())"), ("group", "int(kt_group())")):
+        for name, text in (("tid", "int(kt_thread())"), ("lane", "int(kt_lane())"), ("group", "int(kt_group())")):
             if re.search(rf"\b{name}\b", body) or any(re.search(rf"\b{name}\b", p) for p in self.prelude):
                 head.append(f"  const int {name} = {text};")
         head += self.prelude
-        text = "\n".join([*head, body, "}", ""])
-        return Source(text, entry, self.parameters, self.plan.threads, shared, self.locations)
+        text = machine.dialect.finish("\n".join([*head, body, "}", ""]))
+        return Source(text, entry, self.parameters, self.plan.threads, shared, self.locations, machine.dialect.packed)
 
     def line(self, text: str) -> None:
         self.lines.append(self.indent + text)
@@ -336,8 +337,42 @@ class _Emitter:
             return f"{cexpr.ctype(op.attrs['dtype'])}({index[0]})"
         if op.name in ("broadcast", "reshape", "transpose"):
             return self.implicit(op.operands[0], _source_index(op, index)) if is_tile(op.operands[0]) else self.scalar(op.operands[0])
+        if op.name in COMPARISONS and dtype_of(op.operands[0]) == "int64":
+            near = self.compared(op, index)
+            if near:
+                return near
         texts = [self.implicit(x, index) for x in op.operands]
         return cexpr.expression(op.name, op.attrs, [dtype_of(x) for x in op.operands], dtype_of(value), texts)
+
+    def compared(self, op: Op, index: list[str]) -> str | None:
+        """A comparison of positions in 32 bits: the scalars' difference, cut to what positions in a tile can make up for."""
+        left, right = (self.position(x, index) for x in op.operands)
+        if left is None or right is None:
+            return None
+        scalars = " - ".join(f"({' + '.join(s) or '0'})" for s in (left[0], right[0]))
+        small = [" + ".join(t) or "0" for t in (left[1], right[1])]
+        return f"(kt_near({scalars}) + {_paren(small[0])} {cexpr.COMPARE[op.name]} {_paren(small[1])})"
+
+    def position(self, value: Value, index: list[str]) -> tuple[list[str], list[str]] | None:
+        """An implicit integer as a sum of scalars (64 bits) and positions in a tile (small); None if it is no such sum."""
+        if not is_tile(value):
+            return [self.scalar(value)], []
+        op = value.producer
+        if op is None or value not in self.plan.placement.implicit:
+            return None
+        if op.name == "arange":
+            return [], [index[0]]
+        if op.name == "const":
+            return [cexpr.literal(op.attrs["value"], op.attrs["dtype"])], []
+        if op.name in ("broadcast", "reshape", "transpose"):
+            return self.position(op.operands[0], _source_index(op, index) if is_tile(op.operands[0]) else [])
+        if op.name == "cast" and op.attrs["dtype"] == "int64" and dtype_of(op.operands[0]) in ("int32", "int64"):
+            return self.position(op.operands[0], index)
+        if op.name == "add" and dtype_of(value) in ("int64", "int32"):
+            parts = [self.position(x, index) for x in op.operands]
+            if parts[0] is not None and parts[1] is not None and (dtype_of(value) == "int64" or not (parts[0][0] or parts[1][0])):
+                return parts[0][0] + parts[1][0], parts[0][1] + parts[1][1]
+        return None
 
     def moved(self, value: Value, layout: Tiled) -> Reader:
         """A held tile in another layout: registers renamed, or a trip through shared memory."""
@@ -576,7 +611,8 @@ class _Emitter:
             self.line("kt_cp_async_commit();")
             self.close()
             self.line(f"int {slot} = 0;")
-        self.open(f"for (kt_i64 {name} = {lo}; {name} < {hi}; {name} += {step})")
+        lo, hi, step = (self._counted(x) for x in (lo, hi, step))
+        self.open(f"for ({self.machine.dialect.counter} {name} = {lo}; {name} < {hi}; {name} += {step})")
         if rings:
             self.line(f"kt_cp_async_wait<{depth - 2}>();")
             self.line("kt_barrier();")
@@ -601,6 +637,11 @@ class _Emitter:
             self.line("kt_barrier();")
         self.scratch_busy = True
 
+    def _counted(self, text: str) -> str:
+        """A bound of a loop in the type that loops count in: 64 bits, unless the vendor's compiler wants fewer."""
+        counter = self.machine.dialect.counter
+        return text if counter == "kt_i64" else f"{counter}({text})"
+
     # Memory.
 
     def inline(self, value: Value, env: dict[Value, str]) -> str:
@@ -622,7 +663,7 @@ class _Emitter:
         terms = list(view.terms)
         limits = []
         for c, n, axis in zip(coordinates, extents, view.axes):
-            if c != "kt_i64(0ll)":
+            if c != "kt_i64(0)":
                 terms.append(f"kt_i64({c}) * {n} * {axis.stride}" if axis.stride != "1" else f"kt_i64({c}) * {n}")
             limit = self.fresh("limit")
             condition = " && ".join(view.conditions)
@@ -656,7 +697,7 @@ class _Emitter:
         first = f"smem + {staged.offset}" if staged.offset else "smem"
         self.line(f"const kt_smem {buffer} = {first}" + (f" + {slot} * {staged.slot_bytes};" if staged.depth > 1 else ";"))
         self.open(f"KT_EACH(share, {-(-total // threads)})")
-        self.line(f"const int number = share * {threads} + thread, row = number / {per_row}, col = number % {per_row}" + (f" * {vector};" if vector > 1 else ";"))
+        self.line(f"const int number = share * {threads} + tid, row = number / {per_row}, col = number % {per_row}" + (f" * {vector};" if vector > 1 else ";"))
         to = f"{buffer} + {_paren(lay.offset_expression(shared))}"
         guard = f"if (number < {total}) " if total % threads else ""
         if staged.width:
@@ -773,7 +814,7 @@ class _Emitter:
         c = cexpr.ctype(dtype_of(tile))
         if not is_tile(tile):
             view, at, limits = self.window(op, shape(tile), {})
-            conditions = ["thread == 0", *(f"{x} > 0" for x in limits), *(view.conditions if not limits else [])]
+            conditions = ["tid == 0", *(f"{x} > 0" for x in limits), *(view.conditions if not limits else [])]
             call = "kt_add_global" if add else "kt_put_global"
             self.line(f"if ({' && '.join(conditions)}) {call}({at}, {c}({self.scalar(tile)}));")
             return
@@ -994,7 +1035,7 @@ class _Emitter:
             self.close()
         self.line("kt_barrier();")
         lines = total // extents[axis]
-        self.open(f"for (int each = thread; each < {lines}; each += {self.plan.threads})")
+        self.open(f"for (int each = tid; each < {lines}; each += {self.plan.threads})")
         self.line(f"const int from = each / {inner} * {inner * extents[axis]} + each % {inner};")
         self.line(f"{c} total = kt_get<{c}>({at} + from * {size});")
         self.open(f"for (int along = 1; along < {extents[axis]}; ++along)")
@@ -1064,7 +1105,7 @@ class _Emitter:
             if is_tile(x):
                 self.put_all(x, address)
             else:
-                self.line(f"if (thread == 0) kt_put({address('0')}, {c}({self.scalar(x)}));")
+                self.line(f"if (tid == 0) kt_put({address('0')}, {c}({self.scalar(x)}));")
         self.line("kt_barrier();")
         layout = self.layout_of(result)
         name = self.fresh(result.name or "t")
@@ -1129,8 +1170,7 @@ class _Emitter:
         words = self.fresh(f"{side}_words")
         per_word = 32 // bits
         self.line(f"{self._word_type(bits)} {words}[{layout.registers // per_word}];")
-        for k in range(matrix.tiles[2]):
-            self._load_fragments(shared, at, layout, flipped, bits, words, k, matrix.tiles[2], whole=True)
+        self._load_all(shared, at, layout, flipped, bits, words, matrix.tiles[2])
         return "words", words
 
     def _word_type(self, bits: int) -> str:
@@ -1186,50 +1226,89 @@ class _Emitter:
         assert layout is not None
         bits = BY_NAME[dtype_of(staged.load.result)].bits
         count = layout.registers * bits // 32
-        if count > 64 or (op, side) in self.preloaded:
+        if self.preloaded_words + count > _PRELOADED or (op, side) in self.preloaded:
             return
+        self.preloaded_words += count
         words = self.fresh(f"{staged.load.result.name or side}_words")
         self.line(f"{self._word_type(bits)} {words}[{count}];")
         address = f"smem + {staged.offset}" if staged.offset else "smem"
-        for k in range(matrix.tiles[2]):
-            self._load_fragments(staged.shared, address, layout, flipped != staged.flipped, bits, words, k, matrix.tiles[2], whole=True)
+        self._load_all(staged.shared, address, layout, flipped != staged.flipped, bits, words, matrix.tiles[2])
         self.preloaded[op, side] = words
 
-    def _load_fragments(self, shared: Any, address: str, layout: Tiled, flipped: bool, bits: int, words: str, k: int, steps: int, *, whole: bool) -> None:
-        """Read the fragments of one step along K from shared memory into words (from 0, or with `whole` in their place)."""
+    def _load_fragments(self, shared: Any, address: str, layout: Tiled, flipped: bool, bits: int, words: str, steps: int, *, whole: bool) -> Callable[[int | None], list[str]]:
+        """How to read the fragments of one step along K from shared memory into words (from 0, or with `whole` in their place).
+
+        The result gives the statements for step k, or with None those of a loop over kk; it raises ValueError where a
+        loop cannot say them.
+        """
         oriented = lay.transpose(layout) if flipped else layout
-        per_step = oriented.registers // steps
+        per_step, per_word = oriented.registers // steps, 32 // bits
+        source, size, call = self._fragment_read(shared, oriented, bits, per_step)
+        parts = range(per_word) if call is None else range(1)
+        c = {8: "kt_u8", 16: "kt_u16", 32: "float"}[bits]
+
+        def statement(first: str, at: Callable[[str, int], str]) -> str:
+            where = [f"{address} + {_paren(lay.offset_expression(shared, at('row', i), at('col', i)))}" for i in parts]
+            if call is not None:
+                return call(words, first, where[0])
+            texts = [f"kt_get<{c}>({x})" for x in where]
+            return f"{words}[{first}] = {texts[0] if bits == 32 else _packed_words(texts, bits)};"
+
+        def one(k: int) -> list[str]:
+            out = []
+            for r in range(k * per_step, (k + 1) * per_step, size):
+                first = str((r if whole else r - k * per_step) // per_word)
+                out.append(statement(first, lambda axis, i, r=r: self.coordinate_text(source, axis, r + i)))  # type: ignore[misc]
+            return out
+
+        def loop() -> list[str]:
+            many = per_step // size
+            first = " + ".join(x for x in (_times("kk", per_step // per_word) if whole and steps > 1 else "", _times("fi", size // per_word) if many > 1 else "") if x) or "0"
+            text = statement(first, lambda axis, i: self._stepped(source, axis, i, steps, per_step, size))
+            return [(f"KT_EACH(fi, {many}) " if many > 1 else "") + text]
+
+        return lambda k: loop() if k is None else one(k)
+
+    def _fragment_read(self, shared: Any, oriented: Tiled, bits: int, per_step: int) -> tuple[Tiled, int, Callable[[str, str, str], str] | None]:
+        """The widest way to fill a layout: where lanes point, registers filled at once, and the statement for (words, first
+        word, address); None if elements are read one by one.
+        """
         per_word = 32 // bits
-        start = k * per_step
-        shift = 0 if whole else start
         for move in self.machine.moves:
             found = _collective(oriented, move.pattern, move.bits, move.elements, bits, shared, per_step)
-            if found is None:
-                continue
-            pointing, filled = found
-            for r in range(start, start + per_step, filled):
-                row, col = (self.coordinate_text(pointing, axis, r) for axis in ("row", "col"))
-                out = [f"{words}[{(r - shift) // per_word + w}]" for w in range(filled // per_word)]
-                self.line(move.call(out, f"{address} + {_paren(lay.offset_expression(shared, row, col))}"))
-            return
+            if found is not None:
+                pointing, filled = found
+                return pointing, filled, lambda words, first, at: move.call([f"{words}[{_plus(first, w)}]" for w in range(filled // per_word)], at)
         runs = lay.runs(oriented, "col", min(16 * 8 // bits, _contiguous(shared)))
         width = len(runs[0])
-        if width < per_word or any(run != tuple(range(run[0], run[0] + width)) for run in runs):
-            c = {8: "kt_u8", 16: "kt_u16", 32: "float"}[bits]
-            for r in range(start, start + per_step, per_word):
-                parts = []
-                for i in range(per_word):
-                    row, col = (self.coordinate_text(oriented, axis, r + i) for axis in ("row", "col"))
-                    text = f"kt_get<{c}>({address} + {_paren(lay.offset_expression(shared, row, col))})"
-                    parts.append(text if bits == 32 else f"kt_u32({text})" + (f" << {bits * i}" if i else ""))
-                self.line(f"{words}[{(r - shift) // per_word}] = {' | '.join(parts)};")
-            return
-        for run in runs:
-            if not start <= run[0] < start + per_step:
-                continue
-            row, col = (self.coordinate_text(oriented, axis, run[0]) for axis in ("row", "col"))
-            count = width // per_word
-            self.line(f"KT_LOAD_WORDS({count}, {words}, {(run[0] - shift) // per_word}, {address} + {_paren(lay.offset_expression(shared, row, col))});")
+        if width < per_word or per_step % width or any(run != tuple(range(run[0], run[0] + width)) for run in runs):
+            return oriented, per_word, None
+        return oriented, width, lambda words, first, at: f"KT_LOAD_WORDS({width // per_word}, {words}, {first}, {at});"
+
+    def _stepped(self, layout: Tiled, axis: str, part: int, steps: int, per_step: int, size: int) -> str:
+        """The coordinate of register kk * per_step + fi * size + part. Raises ValueError if kk and fi do not just add to it."""
+        offsets = lay.register_offsets(layout, axis)
+        if offsets is None:
+            raise ValueError(f"registers of {layout} do not add to a coordinate")
+        table = [[offsets[k * per_step + i + part] for i in range(0, per_step, size)] for k in range(steps)]
+        if any(row[i] - row[0] != table[0][i] - table[0][0] for row in table for i in range(len(row))):
+            raise ValueError("steps and fragments do not just add")
+        texts = [fit(tuple(row[0] - table[0][0] for row in table), "kk"), fit(tuple(table[0]), "fi")]
+        if None in texts:
+            raise ValueError("no expression for the offsets")
+        first = self.coords(layout)[axis]
+        return " + ".join(x for x in (first, *texts) if x not in (None, "0")) or "0"
+
+    def _load_all(self, shared: Any, address: str, layout: Tiled, flipped: bool, bits: int, words: str, steps: int) -> None:
+        """Read the fragments of every step into words."""
+        reads = self._load_fragments(shared, address, layout, flipped, bits, words, steps, whole=True)
+        try:
+            for text in reads(None):
+                self.line((f"KT_EACH(kk, {steps}) " if steps > 1 else "") + text)
+        except ValueError:
+            for k in range(steps):
+                for text in reads(k):
+                    self.line(text)
 
     def coordinate_text(self, layout: Tiled, axis: str, register: int) -> str:
         """The coordinate of a constant register, also where registers and lanes are xored."""
@@ -1252,28 +1331,38 @@ class _Emitter:
             if operands[side][0] == "shared":
                 local[side] = self.fresh(f"{side}_words")
                 self.line(f"{self._word_type(bits)} {local[side]}[{count}];")
-        for k in range(kt):
-            origin = {"a": k * fa * mt, "b": k * fb * nt}
-            for side, layout in (("a", matrix.a), ("b", matrix.b)):
-                kind, what = operands[side]
-                if kind == "shared":
-                    shared, address, flipped = what
-                    self._load_fragments(shared, address, layout, flipped, bits, local[side], k, kt, whole=False)
-                    origin[side] = 0
-            aw = local.get("a", operands["a"][1])
-            bw = local.get("b", operands["b"][1])
+        reads = {}
+        for side, layout in (("a", matrix.a), ("b", matrix.b)):
+            kind, what = operands[side]
+            if kind == "shared":
+                shared, address, flipped = what
+                reads[side] = self._load_fragments(shared, address, layout, flipped, bits, local[side], kt, whole=False)
+        header = (f"KT_EACH(mi, {mt}) " if mt > 1 else "") + (f"KT_EACH(ni, {nt}) " if nt > 1 else "")
+        m, n = "mi" if mt > 1 else "", "ni" if nt > 1 else ""
+        tile = f"({m} * {nt} + {n})" if m and n else (f"{m} * {nt}" if m and nt > 1 else m) or n
+        d = [f"{name}[{_sum(_times(tile, fd) if tile else '', e)}]" for e in range(fd)]
 
-            def at(array: str, step: str, per_tile: int, first: int, count: int) -> list[str]:
-                return [f"{array}[{f'{step} * {per_tile} + ' if step else ''}{first + w}]" for w in range(count)]
+        def at(side: str, k: int | None, step: str, per_tile: int, tiles: int) -> list[str]:
+            array, origin = (local[side], "") if side in local else (operands[side][1], _times("kk", per_tile * tiles) if k is None else str(k * per_tile * tiles))
+            return [f"{array}[{_sum(origin, _times(step, per_tile) if step else '', w)}]" for w in range(per_tile)]
 
-            header = (f"KT_EACH(mi, {mt}) " if mt > 1 else "") + (f"KT_EACH(ni, {nt}) " if nt > 1 else "")
-            m, n = "mi" if mt > 1 else "", "ni" if nt > 1 else ""
-            tile = f"({m} * {nt} + {n})" if m and n else (f"{m} * {nt}" if m and nt > 1 else m) or n
-            d = [f"{name}[{f'{tile} * {fd} + ' if tile else ''}{e}]" for e in range(fd)]
-            a, b = at(aw, m, fa, origin["a"], fa), at(bw, n, fb, origin["b"], fb)
+        def step(k: int | None) -> list[str]:
+            a, b = at("a", k, m, fa, mt), at("b", k, n, fb, nt)
             if self.machine.transposed:
                 a, b = b, a
-            self.line(header + matrix.op.call(d, a, b))
+            return [*(text for side in reads for text in reads[side](k)), header + matrix.op.call(d, a, b)]  # type: ignore[union-attr]
+
+        try:
+            texts = step(None) if kt > 1 else step(0)
+        except ValueError:
+            texts = [text for k in range(kt) for text in step(k)]
+            kt = 1
+        if kt > 1:
+            self.open(f"KT_EACH(kk, {kt})")
+        for text in texts:
+            self.line(text)
+        if kt > 1:
+            self.close()
         self.close()
 
     def _product_by_elements(self, op: Op, layout: Tiled, name: str) -> None:
@@ -1299,7 +1388,7 @@ class _Emitter:
                 have = self.held[x][1] if x in self.held else self.layout_of(x)
                 self.put_all(x, lambda r, have=have, size=size, offset=offset: f"{at} + {offset} + ({self.linear(have, r)}) * {size}", have)  # type: ignore[misc]
             else:
-                self.line(f"if (thread == 0) kt_put({at} + {offset}, {cexpr.ctype(dtype_of(x))}({self.scalar(x)}));")
+                self.line(f"if (tid == 0) kt_put({at} + {offset}, {cexpr.ctype(dtype_of(x))}({self.scalar(x)}));")
         self.line("kt_barrier();")
         indices = [self.indices(layout, (rows, cols), "r")]
         row, col = (_paren(x) for x in indices[0])
@@ -1342,8 +1431,27 @@ _RESERVED = {
     "int", "float", "double", "char", "bool", "const", "for", "if", "else", "while", "do", "switch", "case", "default", "auto", "register", "this", "new", "delete",
     "class", "struct", "union", "enum", "template", "typename", "operator", "public", "private", "protected", "virtual", "static", "extern", "inline", "volatile",
     "signed", "unsigned", "short", "long", "void", "return", "goto", "sizeof", "true", "false", "half", "bfloat", "device", "constant", "threadgroup", "thread", "kernel",
-    "vertex", "fragment", "main", "program", "first", "tall", "share", "number", "row", "col", "left", "bytes", "inside", "ptr", "vec", "el", "word", "mi", "ni", "kk", "stage", "each", "from", "along", "total", "piece",
+    "vertex", "fragment", "main", "program", "first", "tall", "share", "number", "row", "col", "left", "bytes", "inside", "ptr", "vec", "el", "word", "mi", "ni", "kk", "fi", "stage", "each", "from", "along", "total", "piece",
 }  # fmt: skip
+
+
+def _plus(text: str, n: int) -> str:
+    """`text` + n, where text may be a number."""
+    return str(int(text) + n) if text.isdigit() else f"{text} + {n}" if n else text
+
+
+def _times(text: str, n: int) -> str:
+    return text if n == 1 else f"{text} * {n}"
+
+
+def _sum(*terms: str | int) -> str:
+    """The sum of terms, those that are nothing left out."""
+    return " + ".join(str(t) for t in terms if t not in ("", "0", 0)) or "0"
+
+
+def _packed_words(texts: Sequence[str], bits: int) -> str:
+    """Elements as a 32-bit word, the first lowest."""
+    return " | ".join(f"kt_u32({text})" + (f" << {bits * i}" if i else "") for i, text in enumerate(texts))
 
 
 def _quoted(text: str) -> str:
@@ -1431,7 +1539,7 @@ def _scratch_tile(machine: Machine, rows: int, cols: int, size: int) -> lay.Shar
     panel = next((p for p in (128, 64, 32) if cols * size % p == 0 and p in machine.swizzles), 0)
     if panel:
         return lay.panels((rows, cols), size, panel_bytes=panel, xors=machine.swizzles[panel])
-    return lay.shared_tile((rows, cols), size)
+    return lay.shared_tile((rows, cols), size, pad=machine.pad)
 
 
 def _contiguous(shared: lay.Shared) -> int:

@@ -37,11 +37,18 @@ class Move:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How the vendor's text differs: the header, and the frame around a kernel's body."""
+    """How the vendor's text differs: the header, and the frame around a kernel's body.
+
+    packed: the kernel takes all pointers first, and then one structure of all other parameters.
+    counter: the type that loops count in. finish: a last change to the whole text.
+    """
 
     include: str
     entry: Callable[[str, Sequence[tuple[str, str]], int, int], str]  # name, (type, name) of parameters, threads, shared bytes
     suffix: str
+    packed: bool = False
+    counter: str = "kt_i64"
+    finish: Callable[[str], str] = str
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,8 @@ class Machine:
     """What a kernel is planned for.
 
     lanes: threads that run in step. shared_bytes: shared memory of a program. max_threads: of a program. registers:
-    32-bit registers a lane can have. products and moves: best first. swizzles: by panel width in bytes.
+    32-bit registers a lane can have. products and moves: best first. swizzles: by panel width in bytes. pad: bytes left
+    free after each row of a tile in shared memory that has no swizzle, a multiple of 16.
     copies: widths in bytes of asynchronous copies to shared memory (zero-filled at edges). stages: of a loop's ring.
     transposed: whether products are computed as D^T = B^T A^T, so that a lane holds neighbours of one row of D.
     """
@@ -64,6 +72,7 @@ class Machine:
     products: tuple[MatrixOp, ...] = ()
     moves: tuple[Move, ...] = ()
     swizzles: dict[int, tuple[Xor, ...]] = field(default_factory=dict)
+    pad: int = 0
     copies: tuple[int, ...] = (16, 8, 4)
     stages: int = 3
     transposed: bool = False

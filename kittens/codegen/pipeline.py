@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+from kittens.arguments import Argument
+from kittens.artifact import Artifact
 from kittens.codegen.emit import Source, emit
 from kittens.codegen.machine import Machine
 from kittens.codegen.plan import Plan, make_plan
@@ -27,8 +30,35 @@ def planned(function: Function, machine: Machine) -> tuple[Plan, Source]:
     return known[machine.target]
 
 
+def artifact(function: Function, source: Source, target: str, code: bytes, resources: dict[str, Any], asm: str = "") -> Artifact:
+    """A compiled (or, with no code, an emitted) kernel with its signature."""
+    return Artifact(
+        kernel=function.name,
+        target=target,
+        code=code,
+        source=source.text,
+        entry=source.entry,
+        parameters=source.parameters,
+        threads=source.threads,
+        shared_bytes=source.shared_bytes,
+        grid_rank=function.grid_rank,
+        signature=tuple((v.name, str(v.type)) for v in function.params),
+        written=tuple(sorted(function.stored())),
+        constants=function.constants,
+        resources=resources,
+        asm=asm,
+        packed=source.packed,
+    )
+
+
 def run_simulated(launch: Launch, machine: Machine, vendor: Vendor) -> None:
     """Run a launch on the simulator."""
     function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
     _, source = planned(function, machine)
-    simulate(source, vendor, machine.arch, launch, function.stored())
+    emitted = artifact(function, source, machine.target, b"", {})
+    simulate(emitted, vendor, machine.arch, launch.arguments, launch.grid, source.locations)
+
+
+def rerun_simulated(saved: Artifact, vendor: Vendor, arch: str, arguments: dict[str, Argument], grid: Sequence[int]) -> None:
+    """Run a saved kernel's source on the simulator."""
+    simulate(saved, vendor, arch, arguments, grid)

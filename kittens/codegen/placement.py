@@ -228,7 +228,8 @@ def _choose_groups(ops: list[Op], values: list[Value], machine: Machine) -> int:
     products = [op for op in ops if op.name in ("mma", "mma_scaled")]
     if products:
         largest = max(shape(op.result)[0] * shape(op.result)[1] for op in products)
-        groups = 8 if largest >= 128 * 256 else 4
+        held = sum(shape(op.result)[0] * shape(op.result)[1] for op in products)  # every accumulator, at once
+        groups = 8 if largest >= 128 * 256 or (len(products) > 1 and held > 4 * machine.lanes * 120) else 4
         rows = min(shape(op.result)[0] for op in products)
         columns = min(shape(op.result)[1] for op in products)
         while groups > 1 and groups * 16 * 8 > rows * columns:

@@ -47,7 +47,8 @@ class Plan:
     staged: dict[Value, Staged] = field(default_factory=dict)
     buffer_bytes: int = 0
     notes: list[str] = field(default_factory=list)
-    scratch_bytes: int = 0  # known once the text is written
+    scratch_bytes: int = 0  # this and the next are known once the text is written
+    kept_words: int = 0  # registers of operands that are kept over loops
 
     @property
     def threads(self) -> int:
@@ -174,7 +175,7 @@ def _shared_tile(plan: Plan, op: Op) -> Staged:
     if panel:
         shared = panels((rows, cols), itemsize, panel_bytes=panel, xors=plan.machine.swizzles[panel])
     else:
-        shared = shared_tile((rows, cols), itemsize)
+        shared = shared_tile((rows, cols), itemsize, pad=plan.machine.pad)
     return Staged(op, shared, flipped, _copy_width(plan, op, flipped, row_bytes))
 
 

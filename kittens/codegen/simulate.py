@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kittens.arguments import ScalarArg, TensorArg, check_outputs
-from kittens.codegen.emit import Parameter, Source
-from kittens.runtime import Launch
+from kittens.arguments import Argument, ScalarArg, TensorArg, check_outputs
+from kittens.artifact import Artifact, Parameter
+from kittens.errors import CheckError
 
 if TYPE_CHECKING:
     from kittens.sim import Vendor
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 ORDERS = ("forward", "reverse")
 
 
-def values(parameters: Sequence[Parameter], launch: Launch, pointer: Any) -> list[Any]:
+def values(parameters: Sequence[Parameter], arguments: dict[str, Argument], grid: Sequence[int], pointer: Any) -> list[Any]:
     """The value of every parameter of an emitted kernel; pointer(name, tensor) gives those of tensors."""
     out: list[Any] = []
     for p in parameters:
         if p.kind == "grid":
-            out.append(np.int32(launch.grid[p.axis]))
+            out.append(np.int32(grid[p.axis]))
             continue
-        argument = launch.arguments[p.name]
+        argument = arguments[p.name]
         if isinstance(argument, ScalarArg):
             out.append(np.array(argument.value, argument.dtype.numpy)[()])
             continue
@@ -37,37 +37,51 @@ def values(parameters: Sequence[Parameter], launch: Launch, pointer: Any) -> lis
     return out
 
 
-def simulate(source: Source, vendor: Vendor, arch: str, launch: Launch, written: set[str]) -> None:
-    """Run a launch on NumPy arrays; outputs change when every order has ended well and all agree."""
+def packed(parameters: Sequence[Parameter], given: Sequence[Any]) -> list[Any]:
+    """The same values, pointers first, for a kernel that takes all others as one structure, laid out as C does."""
+    pointers = [v for p, v in zip(parameters, given) if p.kind == "pointer"]
+    rest = [v for p, v in zip(parameters, given) if p.kind != "pointer"]
+    if not rest:
+        return pointers
+    layout = np.dtype([(f"f{i}", v.dtype) for i, v in enumerate(rest)], align=True)
+    return [*pointers, np.array(tuple(rest), layout).tobytes()]
+
+
+def simulate(artifact: Artifact, vendor: Vendor, arch: str, arguments: dict[str, Argument], grid: Sequence[int], locations: dict[int, tuple[str, int]] | None = None) -> None:
+    """Run an emitted kernel on NumPy arrays; outputs change when every order has ended well and all agree.
+
+    Raises SimulationFault for what the simulator finds, CheckError when the orders give different results.
+    """
     from kittens import sim
 
-    check_outputs(launch.arguments, written)
+    check_outputs(arguments, set(artifact.written))
     programs = 1
-    for n in launch.grid:
+    for n in grid:
         programs *= n
     if programs == 0:
         return
-    program = sim.build(source.text, vendor, source.entry, arch, locations=source.locations)
+    program = sim.build(artifact.source, vendor, artifact.entry, arch, locations=locations)
     results: list[dict[str, Any]] = []
     for order in ORDERS:
         outputs: dict[str, Any] = {}
 
         def pointer(name: str, argument: TensorArg, outputs: dict[str, Any] = outputs) -> Any:
-            if name not in written:
+            if name not in artifact.written:
                 return argument.data
             outputs[name] = _copy(argument.data)
             return outputs[name]
 
-        program.run(programs, source.threads, values(source.parameters, launch, pointer), shared_bytes=source.shared_bytes, order=order)
+        given = values(artifact.parameters, arguments, grid, pointer)
+        if artifact.packed:
+            given = packed(artifact.parameters, given)
+        program.run(programs, artifact.threads, given, shared_bytes=artifact.shared_bytes, order=order)
         results.append(outputs)
     for name, first in results[0].items():
         for order, other in zip(ORDERS[1:], results[1:]):
             if first.tobytes() != other[name].tobytes():
-                from kittens.errors import CheckError
-
-                raise CheckError(f"{launch.kernel.name} gives another {name!r} when threads run in {order} order: a race", location=launch.kernel.location)
+                raise CheckError(f"{artifact.kernel} gives another {name!r} when threads run in {order} order: a race")
     for name, first in results[0].items():
-        argument = launch.arguments[name]
+        argument = arguments[name]
         assert isinstance(argument, TensorArg)
         argument.data[...] = first
 

@@ -14,5 +14,5 @@
 #define KT_HERE
 #define KT_PASS_SITE
 #define KT_LOC(n)
-#define KT_ASSERT(condition)  // reported by the simulator; nothing on a device
+#define KT_ASSERT(condition, ...)  // reported by the simulator; nothing on a device
 #endif

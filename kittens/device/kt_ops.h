@@ -42,6 +42,8 @@ template <class T> KT_FN T kt_shr(T a, T n) {
 template <class T> KT_FN T kt_iabs(T a) { return a < T(0) ? T(kt_u64(0) - kt_u64(a)) : a; }
 
 KT_FN bool kt_inside(kt_i64 i, kt_i64 n) { return kt_u64(i) < kt_u64(n); }
+// A difference of positions, cut to where positions inside a tile cannot change how it compares.
+KT_FN kt_i32 kt_near(kt_i64 x) { return x < -(1 << 24) ? -(1 << 24) : x > (1 << 24) ? (1 << 24) : kt_i32(x); }
 KT_FN kt_i64 kt_cut(kt_i64 i, kt_i64 n) { return i < 0 ? 0 : i < n ? i : n; }
 // How many of `size` positions from `size * coordinate` on lie in 0 .. extent.
 KT_FN kt_i32 kt_limit(kt_i64 coordinate, kt_i32 size, kt_i64 extent) {
@@ -108,11 +110,11 @@ KT_FN float kt_u64_to_f32_odd(kt_u64 a) {
 KT_TO_SIGNED(kt_f32_to_i8, kt_i8, -128, 127, 128.0f)
 KT_TO_SIGNED(kt_f32_to_i16, kt_i16, -32768, 32767, 32768.0f)
 KT_TO_SIGNED(kt_f32_to_i32, kt_i32, (-2147483647 - 1), 2147483647, 2147483648.0f)
-KT_TO_SIGNED(kt_f32_to_i64, kt_i64, (-9223372036854775807ll - 1), 9223372036854775807ll, 9223372036854775808.0f)
+KT_TO_SIGNED(kt_f32_to_i64, kt_i64, kt_u64(1) << 63, ~(kt_u64(1) << 63), 9223372036854775808.0f)
 KT_TO_UNSIGNED(kt_f32_to_u8, kt_u8, 255, 256.0f)
 KT_TO_UNSIGNED(kt_f32_to_u16, kt_u16, 65535, 65536.0f)
 KT_TO_UNSIGNED(kt_f32_to_u32, kt_u32, 4294967295u, 4294967296.0f)
-KT_TO_UNSIGNED(kt_f32_to_u64, kt_u64, 18446744073709551615ull, 18446744073709551616.0f)
+KT_TO_UNSIGNED(kt_f32_to_u64, kt_u64, ~kt_u64(0), 18446744073709551616.0f)
 
 // The nearest power of two, a tie going up; NaN below zero; saturating at both ends.
 KT_FN kt_u8 kt_f32_to_e8m0(float x) {
@@ -301,7 +303,3 @@ KT_ARGMAX(kt_u64)
 KT_FN float kt_scale_e8m0(float x, kt_u8 a, kt_u8 b) {
   return a == 255 || b == 255 ? kt_from_bits(0x7fc00000u) : kt_scale(x, kt_i32(a) + kt_i32(b) - 254);
 }
-
-#ifndef KT_ASSERT
-#define KT_ASSERT(condition, message) ((void)(condition))
-#endif

@@ -72,7 +72,10 @@ def _infer_scaled(call: Call) -> Sequence[Type]:
     a, sa, b, sb = (call.tile(i) for i in range(4))
     base = infer_plain(call)
     if not (a.dtype.is_float8 and b.dtype.is_float8):
-        raise DTypeError(f"a block-scaled product takes float8 operands, not {a.dtype} and {b.dtype}")
+        raise DTypeError(
+            f"a block-scaled product takes float8 operands, not {a.dtype} and {b.dtype}",
+            hint="without scales, multiply with @",
+        )
     blocks = a.shape[1] // SCALE_BLOCK
     if a.shape[1] % SCALE_BLOCK or sa.shape != (a.shape[0], blocks) or sb.shape != (blocks, b.shape[1]):
         raise ShapeError(

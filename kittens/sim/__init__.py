@@ -10,8 +10,8 @@ program; it is never presented as execution on a device.
 """
 
 from kittens.sim.faults import SimulationFault
-from kittens.sim.program import Parameter, Program, build
+from kittens.sim.program import Parameter, Program, build, check
 from kittens.sim.toolchain import BuildError
 from kittens.sim.vendor import Vendor
 
-__all__ = ["BuildError", "Parameter", "Program", "SimulationFault", "Vendor", "build"]
+__all__ = ["BuildError", "Parameter", "Program", "SimulationFault", "Vendor", "build", "check"]

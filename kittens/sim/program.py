@@ -15,7 +15,7 @@ import numpy as np
 
 from kittens.errors import ArgumentError
 from kittens.sim.faults import KINDS, SimulationFault
-from kittens.sim.toolchain import build_library
+from kittens.sim.toolchain import Unit, build_library, check_unit
 from kittens.sim.vendor import DEVICE, Vendor
 
 ORDERS = ("forward", "reverse")
@@ -122,7 +122,7 @@ class Program:
         shared_bytes  of shared memory that a program has
         order         of lanes, groups and programs: "forward", "reverse", or a number that seeds a random one
         checks        of shared memory: races, unwritten bytes, asynchronous copies; bounds always are checked
-        workers       threads of the CPU that programs are spread over; all of them unless told
+        workers       threads that programs are spread over; `KITTENS_SIM_WORKERS`, else one for each CPU
         """
         threads = _three(block)
         total = threads[0] * threads[1] * threads[2]
@@ -233,6 +233,17 @@ def build(
     arch       as the vendor names it; decides the lanes of a group and what the source's `#if`s see
     locations  (file, line) for every n of a `KT_LOC(n)` in the source; else `#line` decides what reports name
     """
+    library = build_library(_unit(source, vendor, entry, arch), cache_dir=cache_dir)
+    return Program(library, entry, vendor.arch(arch).lanes, locations or {})
+
+
+def check(source: str, vendor: Vendor, entry: str, arch: str | None = None) -> None:
+    """Have the host compiler read a source over the vendor's shim, and make nothing. Raises BuildError if it refuses."""
+    check_unit(_unit(source, vendor, entry, arch))
+
+
+def _unit(source: str, vendor: Vendor, entry: str, arch: str | None) -> Unit:
+    """What the host compiler is given."""
     machine = platform.machine().lower()
     if machine not in ("x86_64", "amd64", "arm64", "aarch64"):
         raise ArgumentError(f"the simulator runs on x86-64 and arm64, not on {machine}")
@@ -245,10 +256,7 @@ def build(
         f'#include "{vendor.prelude}"\n#line 1 "{entry}{vendor.suffix}"\n{source}\n#line 1 "entry"\n{ending}'
     )
     defines = [f"-D{name}={value}" for name, value in {"KT_SIM": "1", **chosen.defines}.items()]
-    library = build_library(
-        unit, (*vendor.include, DEVICE), (*vendor.flags, *defines), cache_dir, vendor.standard_headers
-    )
-    return Program(library, entry, chosen.lanes, locations or {})
+    return Unit(unit, (*vendor.include, DEVICE), (*vendor.flags, *defines), vendor.standard_headers)
 
 
 def _byte_bounds(array: np.ndarray) -> tuple[int, int]:

@@ -10,7 +10,8 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,6 +25,7 @@ _FLAGS = (
     "c++",
     "-std=c++20",
     "-O2",
+    "-g0",
     "-fPIC",
     "-ffp-contract=off",
     "-fno-exceptions",
@@ -49,7 +51,7 @@ def compiler() -> tuple[str, ...]:
     if find_spec("ziglang") is None:
         raise UnavailableError(
             "the simulator needs clang, and the package ziglang, which brings one, is not installed",
-            hint="pip install 'kittens-gpu[sim]', or name a clang (15 or later) in KITTENS_CLANG",
+            hint="pip install 'kittens-gpu[sim]', or name a clang (19 or later) in KITTENS_CLANG",
         )
     return (*_ZIG, "cc")
 
@@ -66,50 +68,47 @@ def cache_folder(cache_dir: str | Path | None = None) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kittens" / "sim"
 
 
-def build_library(
-    unit: str,
-    include: Sequence[Path],
-    flags: Sequence[str],
-    cache_dir: str | Path | None,
-    empty_headers: Sequence[str] = (),
-) -> Path:
-    """Compile `unit` together with the runtime into a shared library, unless the cache has it. -> its path
+@dataclass(frozen=True)
+class Unit:
+    """What the compiler is given: a text, folders to search, options, and names of headers that hold nothing."""
 
-    `empty_headers` are found by the unit's #includes and hold nothing.
-    """
+    text: str
+    include: tuple[Path, ...]
+    flags: tuple[str, ...] = ()
+    empty_headers: tuple[str, ...] = ()
+
+    def write(self, scratch: Path) -> list[str]:
+        """Write the text and the empty headers into a folder. -> options that find everything, and the file"""
+        for name in self.empty_headers:
+            (scratch / name).touch()
+        (scratch / "unit.cpp").write_text(self.text)
+        return [*(f"-I{folder}" for folder in (RUNTIME, *self.include, scratch)), str(scratch / "unit.cpp")]
+
+
+def build_library(unit: Unit, cache_dir: str | Path | None) -> Path:
+    """Compile a unit together with the runtime into a shared library, unless the cache has it. -> its path"""
     cache = cache_folder(cache_dir)
-    folders = (RUNTIME, *include)
     command = compiler()
-    options = (*_FLAGS, *_machine_flags(command), *flags)
-    library = (
-        cache / f"{_key(unit, *options, *command, _version(command), *empty_headers, *_texts(folders))}.so"
-    )
+    options = (*_FLAGS, *_machine_flags(command), *unit.flags)
+    headers = _texts((RUNTIME, *unit.include))
+    library = cache / f"{_key(unit.text, *options, *command, _version(command), *unit.empty_headers, *headers)}.so"
     if library.exists():
         return library
     runtime = _runtime_object(command, cache)
     with tempfile.TemporaryDirectory(prefix="kittens-sim-") as scratch:
-        source, output = Path(scratch) / "unit.cpp", Path(scratch) / "unit.so"
-        source.write_text(unit)
-        for name in empty_headers:
-            Path(scratch, name).touch()
-        searched = [f"-I{folder}" for folder in (*folders, scratch)]
-        _run(
-            [
-                *command,
-                *options,
-                *searched,
-                "-shared",
-                str(source),
-                "-x",
-                "none",
-                str(runtime),
-                "-o",
-                str(output),
-            ],
-            cache,
-        )
+        output = Path(scratch) / "unit.so"
+        parts = ["-shared", *unit.write(Path(scratch)), "-x", "none", str(runtime), "-o", str(output)]
+        _run([*command, *options, *parts], cache)
         _publish(output, library)
     return library
+
+
+def check_unit(unit: Unit) -> None:
+    """Parse a unit and check its types. Raises BuildError, with the compiler's words, for what is wrong."""
+    command = compiler()
+    with tempfile.TemporaryDirectory(prefix="kittens-sim-") as scratch:
+        options = [*_FLAGS, *_machine_flags(command), *unit.flags, "-fsyntax-only"]
+        _run([*command, *options, *unit.write(Path(scratch))], cache_folder())
 
 
 def _runtime_object(command: tuple[str, ...], cache: Path) -> Path:

@@ -40,9 +40,16 @@ kernel void every(kt_in in [[buffer(0)]], kt_out out [[buffer(1)]], constant flo
   kt_u32 h = kt_ld8x8_global_b16(in, 8u);
   f.x += kt_ld8x8_shared_f32(smem, 8u).x + kt_ld8x8_shared_f32_trans(smem, 8u).y;
   h += kt_ld8x8_shared_b16(smem, 8u) + kt_ld8x8_shared_b16_trans(smem, 8u);
-  kt_mma_8x8x8_f32(d, f, f);
-  kt_mma_8x8x8_f16(d, h, h);
-  kt_mma_8x8x8_bf16(d, h, h);
+  float d0 = d.x, d1 = d.y;
+  kt_mma_8x8x8_f32(d0, d1, f.x, f.y, y, y);
+  kt_mma_8x8x8_f16(d0, d1, h, h);
+  kt_mma_8x8x8_bf16(d0, d1, h, h);
+  d = kt_pair(d0, d1);
+  kt_cp_async_b32(smem, in, n);
+  kt_cp_async_b64(smem, in, n);
+  kt_cp_async_b128(smem, in, n);
+  kt_cp_async_commit();
+  kt_cp_async_wait<0>();
   kt_st8x8_global_f32(out, 8u, d);
   kt_st_global_b32(out, kt_bits(sum) + kt_u32(count));
 }

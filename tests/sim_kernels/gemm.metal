@@ -11,9 +11,9 @@ kernel void gemm(kt_in a [[buffer(0)]], kt_in b [[buffer(1)]], kt_out c [[buffer
   const kt_smem bmem = smem + 64u * A_ROW;
   const kt_u32 lane = kt_lane(), row0 = (kt_group() >> 1) * 32u, column0 = (kt_group() & 1u) * 32u;
   const kt_u32 fr = (lane >> 4) * 4u + ((lane >> 1) & 3u), fc = ((lane >> 3) & 1u) * 4u + (lane & 1u) * 2u;
-  float2 acc[4][4];
+  float acc[4][4][2];
   for (kt_u32 i = 0u; i < 4u; i++)
-    for (kt_u32 j = 0u; j < 4u; j++) acc[i][j] = float2(0.0f);
+    for (kt_u32 j = 0u; j < 4u; j++) acc[i][j][0] = acc[i][j][1] = 0.0f;
   for (kt_u32 k0 = 0u; k0 < kt_u32(k); k0 += 32u) {
     kt_barrier();
     for (kt_u32 i = kt_thread(); i < 256u; i += 128u) {
@@ -34,13 +34,13 @@ kernel void gemm(kt_in a [[buffer(0)]], kt_in b [[buffer(1)]], kt_out c [[buffer
       for (kt_u32 i = 0u; i < 4u; i++) fa[i] = kt_ld_shared_b32(smem + (row0 + i * 8u + fr) * A_ROW + (kk + fc) * 2u);
       for (kt_u32 j = 0u; j < 4u; j++) fb[j] = kt_ld_shared_b32(bmem + (kk + fr) * B_ROW + (column0 + j * 8u + fc) * 2u);
       for (kt_u32 i = 0u; i < 4u; i++)
-        for (kt_u32 j = 0u; j < 4u; j++) kt_mma_8x8x8_f16(acc[i][j], fa[i], fb[j]);
+        for (kt_u32 j = 0u; j < 4u; j++) kt_mma_8x8x8_f16(acc[i][j][0], acc[i][j][1], fa[i], fb[j]);
     }
   }
   for (kt_u32 i = 0u; i < 4u; i++)
     for (kt_u32 j = 0u; j < 4u; j++) {
       kt_u32 row = kt_program_y() * 64u + row0 + i * 8u + fr, column = kt_program_x() * 64u + column0 + j * 8u + fc;
       if (row < kt_u32(m) && column < kt_u32(n))
-        kt_st_global_b64(c + (row * kt_u32(n) + column) * 4u, kt_make_u32x2(kt_bits(acc[i][j].x), kt_bits(acc[i][j].y)));
+        kt_st_global_b64(c + (row * kt_u32(n) + column) * 4u, kt_make_u32x2(kt_bits(acc[i][j][0]), kt_bits(acc[i][j][1])));
     }
 }

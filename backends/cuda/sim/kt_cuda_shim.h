@@ -8,7 +8,7 @@
 #define __host__
 #define __constant__
 #define __grid_constant__
-#define __forceinline__ inline __attribute__((always_inline))
+#define __forceinline__ inline  // the compiler knows better what pays on a CPU
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 #define __shared__ static_assert(false, "shared memory is declared by KT_SHARED_MEMORY alone");

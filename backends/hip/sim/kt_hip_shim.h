@@ -6,7 +6,7 @@
 #define __global__
 #define __device__
 #define __host__
-#define __forceinline__ inline __attribute__((always_inline))
+#define __forceinline__ inline  // the compiler knows better what pays on a CPU
 #define __launch_bounds__(...)
 #define __shared__ static_assert(false, "shared memory is declared by KT_SHARED_MEMORY alone");
 #define amdgpu_flat_work_group_size(...) unused

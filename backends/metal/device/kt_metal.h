@@ -15,16 +15,19 @@
 #pragma METAL fp math_mode(safe)
 #pragma METAL fp contract(off)  // a multiply and an add fuse only where a kernel says kt_fma
 #define KT_NATIVE(meaning, native) native
+#define KT_FN static inline __attribute__((always_inline))
 #endif
 
 using namespace metal;
 
-#define KT_FN static inline __attribute__((always_inline))
 #define KT_LANES 32u
+#define KT_LOCAL thread  // the address space of local variables
 
 typedef uchar kt_u8;
 typedef ushort kt_u16;
 typedef uint kt_u32;
+typedef char kt_i8;
+typedef short kt_i16;
 typedef int kt_i32;
 typedef ulong kt_u64;
 typedef long kt_i64;

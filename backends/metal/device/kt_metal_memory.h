@@ -78,3 +78,20 @@ KT_FN kt_i32 kt_atomic_add_shared_i32(kt_smem p, kt_i32 v KT_SITE) {  // Metal h
   return KT_NATIVE(kt_sim::atomic_add_shared(p, v),
                    atomic_fetch_add_explicit((threadgroup atomic_int*)p, v, memory_order_relaxed));
 }
+
+// ---- copies from global to threadgroup memory
+// Metal has no asynchronous ones that can be relied on: these are plain copies behind the names that other devices have.
+
+// Copies `bytes` (0 .. the width) from src and fills the rest of the width with zeros. With 0 bytes src is not read.
+#define KT_COPY(WIDTH, LOAD, STORE, TYPE)                                                                        \
+  if (bytes == WIDTH##u) STORE(dst, LOAD(src KT_PASS_SITE) KT_PASS_SITE);                                        \
+  else if (bytes == 0u) STORE(dst, TYPE(0u) KT_PASS_SITE);                                                       \
+  else for (kt_u32 i = 0u; i < WIDTH##u; ++i)                                                                    \
+    kt_st_shared_b8(dst + i, i < bytes ? kt_ld_global_b8(src + i KT_PASS_SITE) : kt_u8(0u) KT_PASS_SITE)
+
+KT_FN void kt_cp_async_b32(kt_smem dst, kt_in src, kt_u32 bytes KT_SITE) { KT_COPY(4, kt_ld_global_b32, kt_st_shared_b32, uint); }
+KT_FN void kt_cp_async_b64(kt_smem dst, kt_in src, kt_u32 bytes KT_SITE) { KT_COPY(8, kt_ld_global_b64, kt_st_shared_b64, uint2); }
+KT_FN void kt_cp_async_b128(kt_smem dst, kt_in src, kt_u32 bytes KT_SITE) { KT_COPY(16, kt_ld_global_b128, kt_st_shared_b128, uint4); }
+KT_FN void kt_cp_async_commit() {}
+template <int N>
+KT_FN void kt_cp_async_wait() {}

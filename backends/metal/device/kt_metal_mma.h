@@ -2,30 +2,36 @@
 // elements of row 4 (l / 16) + (l / 2) % 4, columns 4 ((l / 8) % 2) + 2 (l % 2) and the next. 16-bit pairs are packed.
 #pragma once
 
-#define KT_MMA(A, B)                             \
-  simdgroup_matrix<float, 8, 8> sum;             \
-  sum.thread_elements() = d;                     \
-  left.thread_elements() = A;                    \
-  right.thread_elements() = B;                   \
+KT_FN float2 kt_pair(float x, float y) {
+  float2 r;
+  r.x = x;
+  r.y = y;
+  return r;
+}
+#define KT_MMA(A, B)                                    \
+  simdgroup_matrix<float, 8, 8> sum;                    \
+  sum.thread_elements() = kt_pair(d0, d1);              \
+  left.thread_elements() = A;                           \
+  right.thread_elements() = B;                          \
   simdgroup_multiply_accumulate(sum, left, right, sum); \
-  d = sum.thread_elements()
+  d0 = sum.thread_elements().x;                         \
+  d1 = sum.thread_elements().y
 
-KT_FN void kt_mma_8x8x8_f32(thread float2& d, float2 a, float2 b KT_SITE) {
+KT_FN void kt_mma_8x8x8_f32(thread float& d0, thread float& d1, float a0, float a1, float b0, float b1 KT_SITE) {
   KT_HERE;
   simdgroup_matrix<float, 8, 8> left, right;
-  KT_MMA(a, b);
+  KT_MMA(kt_pair(a0, a1), kt_pair(b0, b1));
 }
-KT_FN void kt_mma_8x8x8_f16(thread float2& d, kt_u32 a, kt_u32 b KT_SITE) {
+KT_FN void kt_mma_8x8x8_f16(thread float& d0, thread float& d1, kt_u32 a, kt_u32 b KT_SITE) {
   KT_HERE;
   simdgroup_matrix<half, 8, 8> left, right;
   KT_MMA(as_type<half2>(a), as_type<half2>(b));
 }
-KT_FN void kt_mma_8x8x8_bf16(thread float2& d, kt_u32 a, kt_u32 b KT_SITE) {
+KT_FN void kt_mma_8x8x8_bf16(thread float& d0, thread float& d1, kt_u32 a, kt_u32 b KT_SITE) {
   KT_HERE;
   simdgroup_matrix<bfloat, 8, 8> left, right;
   KT_MMA(as_type<bfloat2>(a), as_type<bfloat2>(b));
 }
-#undef KT_MMA
 
 // A lane's two elements of the 8x8 matrix at p, whose rows are `stride` elements apart; with _trans of its transpose.
 KT_FN float2 kt_ld8x8_global_f32(kt_in p, kt_u32 stride KT_SITE) {

@@ -4,6 +4,7 @@
 #include "kt_sim_device.h"
 
 #define KT_NATIVE(meaning, native) meaning
+#define KT_FN static inline  // the compiler knows better what pays on a CPU
 #define KT_SHARED_MEMORY(name, bytes) const kt_smem name = (kt_smem)kt_sim::worker->shared
 #define KT_LOAD_GLOBAL(T, p) kt_sim::load_global<T>((const void*)(p))
 #define KT_STORE_GLOBAL(T, p, v) kt_sim::store_global<T>((void*)(p), v)

@@ -112,7 +112,7 @@ struct Shadow {
     if (step.from == from && step.entry == entry && step.group == group && step.to >= sets_base) return step.to;
     u32 at = sets_next - sets_base;
     if (at == sets_capacity) {
-      if (at >= 1u << 20) forget_readers(), at = 0;  // never synchronised as a whole: rather miss a race than run out
+      if (at >= 1u << 17) forget_readers(), at = 0;  // never synchronised as a whole: rather miss a race than run out
       else {
         sets_capacity = sets_capacity ? sets_capacity * 2 : 1024;
         sets = static_cast<ReaderSet*>(realloc(sets, sets_capacity * sizeof(ReaderSet)));

@@ -160,15 +160,19 @@ inline u8* global_at(const void* pointer, u32 bytes, u32 align, u32 write) {
   return reinterpret_cast<u8*>(p & kAddressMask);
 }
 
+// Not inlined, like all that a kernel calls by the thousand when its loops are unrolled: the compiler's time grows
+// faster than the text.
+#define KT_SIM_CALL __attribute__((noinline))
+
 template <class T>
-inline T load_global(const void* pointer) {
+KT_SIM_CALL T load_global(const void* pointer) {
   T value;
   memcpy(&value, global_at(pointer, sizeof(T), sizeof(T), 0), sizeof(T));
   return value;
 }
 
 template <class T>
-inline void store_global(void* pointer, T value) {
+KT_SIM_CALL void store_global(void* pointer, T value) {
   memcpy(global_at(pointer, sizeof(T), sizeof(T), 1), &value, sizeof(T));
 }
 
@@ -188,7 +192,7 @@ template <class T>
 inline u64 shared_offset(T* pointer) { return u64((u8*)pointer - worker->shared); }
 
 template <class T, class Address>
-inline T load_shared(Address address) {
+KT_SIM_CALL T load_shared(Address address) {
   T value;
   u8* at = shared_at(*worker->lane, worker->site, shared_offset(address), sizeof(T), sizeof(T), Read);
   memcpy(&value, at, sizeof(T));
@@ -196,7 +200,7 @@ inline T load_shared(Address address) {
 }
 
 template <class T, class Address>
-inline void store_shared(Address address, T value) {
+KT_SIM_CALL void store_shared(Address address, T value) {
   u8* at = shared_at(*worker->lane, worker->site, shared_offset(address), sizeof(T), sizeof(T), Write);
   memcpy(at, &value, sizeof(T));
 }
@@ -204,7 +208,7 @@ inline void store_shared(Address address, T value) {
 // ---- asynchronous copies from global to shared memory
 // The bytes land at once, but until the lane waits for the copy nobody may touch them. `source` null: zeros.
 template <class Address>
-inline void async_copy(Address address, const void* source, u32 source_bytes, u32 bytes) {
+KT_SIM_CALL void async_copy(Address address, const void* source, u32 source_bytes, u32 bytes) {
   Worker& w = *worker;
   u64 offset = shared_offset(address);
   if (__builtin_expect(offset > w.shared_bytes || w.shared_bytes - offset < bytes || (offset & (bytes - 1)) != 0, 0))
@@ -238,7 +242,7 @@ inline void exchange_meeting(Group& g) {
 }
 
 template <class T>
-inline T exchange(T value, u32 source) {
+KT_SIM_CALL T exchange(T value, u32 source) {
   Exchange<T> request{value, source, value};
   kt_sim_meet(exchange_meeting<T>, &request);
   return request.result;

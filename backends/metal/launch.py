@@ -1,0 +1,94 @@
+"""Running kernels on Apple GPUs through PyObjC. NumPy arrays are copied to buffers and outputs back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kittens.arguments import Argument, TensorArg, check_outputs
+from kittens.artifact import Artifact
+from kittens.backends.metal.compile import build_pipeline, device
+from kittens.backends.metal.machine import machine
+from kittens.codegen.pipeline import artifact, planned
+from kittens.codegen.simulate import packed, values
+from kittens.errors import CheckError, UnavailableError
+from kittens.runtime import Launch
+from kittens.targets import Target
+
+_pipelines: dict[tuple[int, str], Any] = {}
+_queues: dict[int, Any] = {}
+
+
+def device_arch(index: int) -> str:
+    """The newest family that a GPU says it is of, among those that we know; the oldest if it knows of none."""
+    gpu = device(index)
+    return next((f"apple{n}" for n in (9, 8) if gpu.supportsFamily_(1000 + n)), "apple7")
+
+
+def execute(target: Target, launch: Launch) -> None:
+    """Run a launch and wait for it."""
+    arch = target.arch or device_arch(target.index or 0)
+    function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
+    source = planned(function, machine(arch))[1]
+    run_artifact(target, artifact(function, source, f"metal:{arch}", b"", {}), launch.arguments, launch.grid)
+
+
+def run_artifact(target: Target, kernel: Artifact, arguments: dict[str, Argument], grid: Sequence[int]) -> None:
+    """Run a kernel, compiled when it is first seen in this process, and wait for it."""
+    import Metal
+
+    index = target.index or 0
+    gpu = device(index)
+    check_outputs(arguments, set(kernel.written))
+    programs = math.prod(grid)
+    if programs == 0:
+        return
+    if programs >= 2**31:
+        raise UnavailableError(f"a grid of {programs} programs: 2^31 - 1 at most")
+    held: list[tuple[Any, Any, int]] = []
+
+    def pointer(name: str, argument: TensorArg) -> Any:
+        data = argument.data
+        if not isinstance(data, np.ndarray):
+            raise UnavailableError(f"{name} is a {type(data).__name__}: only NumPy arrays run on {target} yet")
+        buffer, offset = _buffer(gpu, data)
+        held.append((data if name in kernel.written else None, buffer, offset))
+        return buffer, offset
+
+    given = packed(kernel.parameters, values(kernel.parameters, arguments, grid, pointer))
+    if (index, kernel.source) not in _pipelines:
+        _pipelines[index, kernel.source] = build_pipeline(gpu, kernel)
+    if index not in _queues:
+        _queues[index] = gpu.newCommandQueue()
+    commands = _queues[index].commandBuffer()
+    encoder = commands.computeCommandEncoder()
+    encoder.setComputePipelineState_(_pipelines[index, kernel.source])
+    for i, argument in enumerate(given):
+        if isinstance(argument, bytes):
+            encoder.setBytes_length_atIndex_(argument, len(argument), i)
+        else:
+            encoder.setBuffer_offset_atIndex_(*argument, i)
+    encoder.dispatchThreadgroups_threadsPerThreadgroup_(Metal.MTLSizeMake(programs, 1, 1), Metal.MTLSizeMake(kernel.threads, 1, 1))
+    encoder.endEncoding()
+    commands.commit()
+    commands.waitUntilCompleted()
+    if commands.error() is not None:
+        raise CheckError(f"{kernel.kernel} on {target}, grid {tuple(grid)}: {commands.error().localizedDescription()}")
+    for array, buffer, offset in held:
+        if array is not None and array.size:
+            raw = buffer.contents().as_buffer(buffer.length())
+            array[...] = np.ndarray(array.shape, array.dtype, raw, offset, array.strides)
+
+
+def _buffer(gpu: Any, array: Any) -> tuple[Any, int]:
+    """A buffer with the memory that an array covers, and the bytes before its first element."""
+    if array.size == 0:
+        return gpu.newBufferWithLength_options_(16, 0), 0
+    before = -sum(min(0, s * (n - 1)) for s, n in zip(array.strides, array.shape))
+    after = sum(max(0, s * (n - 1)) for s, n in zip(array.strides, array.shape)) + array.itemsize
+    flat = np.zeros(before + after, np.uint8)  # bytes between the elements are not read
+    np.ndarray(array.shape, array.dtype, flat.data, before, array.strides)[...] = array
+    return gpu.newBufferWithBytes_length_options_(flat.tobytes(), flat.nbytes, 0), before

@@ -1,0 +1,63 @@
+"""Apple GPUs as the shared planner sees them: simdgroups of 32 lanes, 8x8 matrix products, plain copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kittens.backends.metal.fragments import LANES, PAD, SIMDGROUP_MATRIX, SWIZZLES
+from kittens.backends.metal.text import pasted
+from kittens.codegen import Dialect, Machine, MatrixOp
+
+DEFAULT = "apple7"
+
+#: Threadgroup memory of one program, in bytes (Apple, Metal feature set tables: maximum total threadgroup memory).
+SHARED_BYTES = 32768
+
+#: 32-bit registers of a thread (dougallj, applegpu). With more than about half of them a core is not full.
+REGISTERS = 128
+
+_PRODUCTS = (("bfloat16", "bf16"), ("float16", "f16"), ("float32", "f32"))
+
+#: Kinds of parameters that are pointers; all others are members of one structure.
+_POINTERS = ("kt_in", "kt_out")
+
+
+def _call(function: str, d: Sequence[str], a: Sequence[str], b: Sequence[str]) -> str:
+    return f"{function}({', '.join([*d, *a, *b])});"
+
+
+def _entry(name: str, parameters: Sequence[tuple[str, str]], threads: int, shared: int) -> str:
+    """Tensors are buffers 0, 1, ..; what is no tensor stands in one structure behind them, since Metal has 31 buffers."""
+    pointers = [(c, n) for c, n in parameters if c in _POINTERS]
+    rest = [(c, n) for c, n in parameters if c not in _POINTERS]
+    listed = [f"{c} {n} [[buffer({i})]]" for i, (c, n) in enumerate(pointers)]
+    lines = []
+    if rest:
+        lines += [f"struct {name}_numbers {{", *(f"  {c} {n};" for c, n in rest), "};"]
+        listed.append(f"constant {name}_numbers& kt_n [[buffer({len(pointers)})]]")
+    lines.append(f"kernel void {name}({', '.join([*listed, 'KT_IDS'])}) {{")
+    lines += [f"  const {c} {n} = kt_n.{n};" for c, n in rest]
+    return "\n".join(lines)
+
+
+DIALECT = Dialect("kt_metal.h", _entry, ".metal", packed=True, counter="kt_i32", finish=pasted)
+
+
+def machine(arch: str) -> Machine:
+    """The machine of a family such as apple7; all of them plan alike today."""
+    return Machine(
+        target=f"metal:{arch}",
+        arch=arch,
+        lanes=LANES,
+        shared_bytes=SHARED_BYTES,
+        max_threads=1024,
+        registers=REGISTERS,
+        dialect=DIALECT,
+        products=tuple(
+            MatrixOp(SIMDGROUP_MATRIX, dtype, lambda d, a, b, f=f"kt_mma_8x8x8_{short}": _call(f, d, a, b))  # type: ignore[misc]
+            for dtype, short in _PRODUCTS
+        ),
+        swizzles=SWIZZLES,
+        pad=PAD,
+        stages=1,
+    )

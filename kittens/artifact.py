@@ -1,0 +1,138 @@
+"""A compiled kernel as a thing of its own: code, source, signature and what it takes of the machine. Saved and loaded.
+
+    kernel.compile("cuda:sm_90a", *args).save("matmul.kittens")
+    matmul = kittens.load("matmul.kittens")
+    matmul(a, b, c, grid=(32, 32))
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zipfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kittens import plugins, runtime
+from kittens.arguments import Argument, ScalarArg, TensorArg, adopt
+from kittens.errors import ArgumentError
+from kittens.ir import TensorType, TileType, Type
+from kittens.targets import Target, parse
+from kittens.text import parse_type
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of emitted code: kind is "pointer", "extent", "stride", "scalar" or "grid".
+
+    `name` and `axis` say whose pointer, extent or stride; `ctype` and `text` how the source declares it.
+    """
+
+    kind: str
+    name: str
+    axis: int
+    ctype: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A kernel compiled for a target.
+
+    signature: the kernel's parameters with the types the code was made for. written: names of its outputs. resources: what
+    the compiled object says of itself (registers, spilled bytes, shared memory, ...). code is empty where the target
+    compiles its source text at load time. packed: the kernel takes all pointers first, then one structure of the rest.
+    """
+
+    kernel: str
+    target: str
+    code: bytes = field(repr=False)
+    source: str = field(repr=False)
+    entry: str = ""
+    parameters: tuple[Parameter, ...] = field(default=(), repr=False)
+    threads: int = 0
+    shared_bytes: int = 0
+    grid_rank: int = 1
+    signature: tuple[tuple[str, str], ...] = ()
+    written: tuple[str, ...] = ()
+    constants: dict[str, Any] = field(default_factory=dict)
+    resources: dict[str, Any] = field(default_factory=dict)
+    asm: str = field(default="", repr=False)
+    packed: bool = False
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the artifact to a file, whole or not at all."""
+        about = {k: v for k, v in asdict(self).items() if k not in ("code", "source", "asm")}
+        about["format"] = _FORMAT
+        target = Path(path)
+        handle, name = tempfile.mkstemp(dir=target.parent or ".", prefix=target.name)
+        try:
+            with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+                archive.writestr("kernel.json", json.dumps(about, indent=1, default=str))
+                archive.writestr("code", self.code)
+                archive.writestr("source", self.source)
+                archive.writestr("asm", self.asm)
+            os.replace(name, target)
+        except BaseException:
+            os.unlink(name)
+            raise
+
+    def __call__(self, *args: Any, grid: int | tuple[int, ...], on: str | Target | None = None, **named: Any) -> runtime.Run:
+        """Run the code on arrays and scalars. `grid` is the number of programs along each axis.
+
+        Raises ArgumentError for arguments that the code was not made for.
+        """
+        names = [name for name, _ in self.signature]
+        if len(args) > len(names):
+            raise ArgumentError(f"{self.kernel} takes {len(names)} arguments, not {len(args)}", hint=f"they are {', '.join(names)}")
+        values = {**dict(zip(names, args)), **named}
+        if sorted(values) != sorted(names):
+            raise ArgumentError(f"{self.kernel} takes {', '.join(names)}, not {', '.join(values)}")
+        arguments: dict[str, Argument] = {n: adopt(values[n], n) for n in names}
+        for name, type in self.signature:
+            _check(self.kernel, name, parse_type(type), arguments[name])
+        extents = grid if isinstance(grid, tuple) else (grid,)
+        if len(extents) != self.grid_rank or any(not isinstance(n, int) or n < 0 for n in extents):
+            raise ArgumentError(f"{self.kernel} runs on a grid of {self.grid_rank} axes, not {grid!r}")
+        target = parse(on) if on is not None else parse(self.target)
+        run = plugins.ask("kittens_run", target, artifact=self, arguments=arguments, grid=extents)
+        assert isinstance(run, runtime.Run)
+        return run
+
+
+def load(path: str | os.PathLike[str]) -> Artifact:
+    """The artifact in a file that `Artifact.save` wrote. Raises ArgumentError for any other file."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            about = json.loads(archive.read("kernel.json"))
+            code, source, asm = archive.read("code"), archive.read("source").decode(), archive.read("asm").decode()
+    except (zipfile.BadZipFile, KeyError, ValueError) as error:
+        raise ArgumentError(f"{os.fspath(path)} is not a saved kernel: {error}", hint="kernel.compile(target, ...).save(path) writes one") from error
+    if about.pop("format", None) != _FORMAT:
+        raise ArgumentError(f"{os.fspath(path)} was saved by another version of kittens", hint="compile and save it again")
+    about["parameters"] = tuple(Parameter(**p) for p in about["parameters"])
+    about["signature"] = tuple((n, t) for n, t in about["signature"])
+    about["written"] = tuple(about["written"])
+    return Artifact(code=code, source=source, asm=asm, **about)
+
+
+def _check(kernel: str, name: str, type: Type, argument: Argument) -> None:
+    """Raise ArgumentError unless an argument is of the kind that code was compiled for."""
+    if isinstance(type, TileType):
+        if not isinstance(argument, ScalarArg) or argument.dtype != type.dtype:
+            raise ArgumentError(f"{kernel} takes a {type} as {name!r}, not {argument}")
+        return
+    assert isinstance(type, TensorType)
+    if not isinstance(argument, TensorArg) or argument.dtype != type.dtype or argument.ndim != type.rank:
+        raise ArgumentError(f"{kernel} was compiled for {name!r} as {type}", hint="compile it again for these arguments")
+    for what, extents, known in (("extent", argument.shape, type.dims), ("stride", argument.strides, type.strides)):
+        for axis, (n, e) in enumerate(zip(extents, known)):
+            if (e.value is not None and n != e.value) or n % e.divisor:
+                said = f"= {e.value}" if e.value is not None else f"a multiple of {e.divisor}"
+                raise ArgumentError(f"{kernel} was compiled for {what} {axis} of {name!r} {said}, and it is {n}", hint="compile it again for these arguments")
+    if argument.alignment < type.alignment:
+        raise ArgumentError(f"{kernel} was compiled for {name!r} aligned to {type.alignment} bytes", hint="compile it again for this array")
