@@ -128,9 +128,9 @@ def check_outputs(arguments: dict[str, Argument], written: set[str]) -> None:
                 f"the kernel writes {name!r}, which is read-only",
                 hint=f"pass a writable array; a copy of {name} is one",
             )
-        if 0 not in out.shape and any(s == 0 and n > 1 for s, n in zip(out.strides, out.shape)):
+        if _overlaps_itself(out.shape, out.strides):
             raise ArgumentError(
-                f"the kernel writes {name!r}, whose elements share memory (a broadcast view)",
+                f"the kernel writes {name!r}, whose elements share memory (a broadcast or sliding view)",
                 hint="pass a copy of it",
             )
         for other, x in arguments.items():
@@ -139,6 +139,18 @@ def check_outputs(arguments: dict[str, Argument], written: set[str]) -> None:
                     f"the kernel writes {name!r}, which overlaps {other!r} in memory",
                     hint="programs run in no order: give the output memory of its own",
                 )
+
+
+def _overlaps_itself(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether two elements of an array may share memory: some axis steps no further than the axes inside it reach."""
+    if 0 in shape:
+        return False
+    reach = 0
+    for stride, n in sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n != 1):
+        if stride <= reach:
+            return True
+        reach += stride * (n - 1)
+    return False
 
 
 def overlap(a: tuple[Any, int, int] | None, b: tuple[Any, int, int] | None) -> bool:

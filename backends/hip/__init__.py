@@ -1,4 +1,4 @@
-"""AMD GPUs, after HipKittens. This version knows the targets and does not emit code for them yet."""
+"""AMD GPUs, after HipKittens: HIP text compiled by clang without ROCm, run through hip-python, or on the CPU simulator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from kittens.errors import UnavailableError
 from kittens.plugins import hookimpl
 from kittens.runtime import Launch, Run
-from kittens.targets import Target, TargetInfo
+from kittens.targets import Numerics, Target, TargetInfo
 
 ARCHITECTURES = {
     "": "the AMD GPU of this machine",
@@ -24,36 +24,126 @@ ARCHITECTURES = {
 @functools.cache
 def missing() -> dict[str, str]:
     """For each way a target could work, what is missing. Drivers and packages are looked for, not loaded."""
-    text = "this version of kittens does not emit code for AMD GPUs yet"
+    from kittens.backends.hip.compile import available
+
+    out = {}
     absent = [] if any(map(os.path.exists, ("/dev/kfd", "/dev/dxg"))) else ["the AMD driver"]
     packages = [name for name in ("hip",) if find_spec(name) is None]
     if packages:
         absent.append(f"{' and '.join(packages)} (pip install 'kittens-gpu[hip]')")
-    also = f"; also missing here: {', '.join(absent)}" if absent else ""
-    return {"execute": text + also, "simulate": text, "compile": text}
+    if absent:
+        out["execute"] = f"missing: {', '.join(absent)}"
+    if available():
+        out["compile"] = available()
+    if not os.environ.get("KITTENS_CLANG") and find_spec("ziglang") is None:
+        out["simulate"] = "a host compiler: pip install 'kittens-gpu[sim]'"
+    return out
 
 
 @hookimpl
 def kittens_targets() -> list[TargetInfo]:
-    names = {"hip" + (f":{arch}" if arch else ""): text for arch, text in ARCHITECTURES.items()}
-    return [TargetInfo(name, text, missing=missing()) for name, text in names.items()]
+    lacks = missing()
+    out = []
+    for arch, text in ARCHITECTURES.items():
+        name = "hip" + (f":{arch}" if arch else "")
+        ways = ("execute", "compile")
+        out.append(
+            TargetInfo(
+                name,
+                text,
+                tuple(w for w in ways if w not in lacks),
+                {w: lacks[w] for w in ways if w in lacks},
+            )
+        )
+        if arch:
+            can = () if "simulate" in lacks else ("simulate",)
+            out.append(
+                TargetInfo(
+                    f"{name}@sim",
+                    f"{text}, simulated on the CPU",
+                    can,
+                    {w: lacks[w] for w in ("simulate",) if w in lacks},
+                )
+            )
+    return out
 
 
 @hookimpl
-def kittens_plan(target: Target, function: Any) -> None:
-    if target.backend == "hip":
-        raise UnavailableError(
-            f"no plan for {target}: {missing()['compile']}", hint="kernel.ir(...) shows the tile IR"
-        )
+def kittens_numerics(target: Target) -> Numerics | None:
+    if target.backend != "hip":
+        return None
+    # Largest errors of the device headers' functions, in units in the last place (tests/test_sim_math.py measures them).
+    ulp = {
+        "exp": 2.0,
+        "exp2": 2.0,
+        "log": 2.0,
+        "log2": 2.0,
+        "rsqrt": 2.0,
+        "sin": 2.0,
+        "cos": 2.0,
+        "tanh": 3.0,
+        "erf": 3.0,
+    }
+    native = {"gfx942": ("e4m3fnuz", "e5m2fnuz"), "gfx1201": ("e4m3fn",), "gfx1100": ()}.get(
+        target.arch, ("e4m3fn", "e5m2")
+    )
+    float8 = {
+        f"float8_{n}": "native" if n in native else "emulated"
+        for n in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")
+    }
+    return Numerics(ulp, float8=float8)
+
+
+def _machine(target: Target) -> Any:
+    from kittens.backends.hip.machine import DEFAULT, machine
+
+    return machine(target.arch or DEFAULT)
+
+
+@hookimpl
+def kittens_plan(target: Target, function: Any) -> Any:
+    if target.backend != "hip":
+        return None
+    from kittens.codegen.pipeline import planned
+
+    return planned(function, _machine(target))[0]
+
+
+@hookimpl
+def kittens_emit(target: Target, plan: Any) -> Any:
+    if target.backend != "hip":
+        return None
+    from kittens.codegen.pipeline import planned
+
+    return planned(plan.function, _machine(target))[1]
+
+
+@hookimpl
+def kittens_compile(target: Target, plan: Any, source: Any) -> Any:
+    if target.backend != "hip":
+        return None
+    from kittens.backends.hip.compile import compile_source
+
+    return compile_source(source, _machine(target).arch)
 
 
 @hookimpl
 def kittens_launch(target: Target, launch: Launch) -> Run | None:
     if target.backend != "hip":
         return None
+    how = "simulate" if target.simulated else "execute"
     # A fault of the kernel itself is reported before any device is looked for.
     launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
-    raise UnavailableError(
-        f"{target} cannot run kernel {launch.kernel.name}: {missing()['execute']}",
-        hint="run it on the reference with on='numpy'; `kittens doctor` says what this machine can do",
-    )
+    if how in missing():
+        raise UnavailableError(f"{target} cannot run kernel {launch.kernel.name}: {missing()[how]}",
+                               hint="run it on the reference with on='numpy'; `kittens doctor` says what this machine can do")  # fmt: skip
+    if target.simulated:
+        from kittens.backends.hip.sim import VENDOR
+        from kittens.codegen.pipeline import run_simulated
+
+        run_simulated(launch, _machine(target), VENDOR)
+        return Run(launch.kernel.name, str(target), "simulated", launch.grid, launch.constants)
+    from kittens.backends.hip.launch import execute
+
+    execute(target, launch)
+    return Run(launch.kernel.name, str(target), "executed", launch.grid, launch.constants)

@@ -9,7 +9,7 @@ import numpy as np
 
 from kittens.arguments import TensorArg
 from kittens.dtypes import BY_NAME, FLOAT8, DType, as_dtype
-from kittens.errors import DTypeError
+from kittens.errors import ArgumentError, DTypeError
 from kittens.opset.elementwise import MATHEMATICAL
 from kittens.plugins import hookimpl
 from kittens.runtime import Launch, Run
@@ -36,7 +36,10 @@ def kittens_adopt(array: Any) -> TensorArg | None:
         ) from None
     size = array.itemsize
     if any(s % size for s in array.strides):
-        return None
+        raise ArgumentError(
+            f"the strides {array.strides} of an array of {dtype} are no whole elements",
+            hint="pass a copy of it",
+        )
     low, high = (
         np.lib.array_utils.byte_bounds(array) if hasattr(np.lib, "array_utils") else np.byte_bounds(array)
     )  # type: ignore[attr-defined, unused-ignore]
@@ -85,3 +88,12 @@ def kittens_launch(target: Target, launch: Launch) -> Run | None:
 
     execute(launch)
     return Run(launch.kernel.name, str(target), "executed", launch.grid, launch.constants)
+
+
+def __getattr__(name: str) -> Any:
+    """`checks`, on first use."""
+    if name == "checks":
+        from kittens.backends.numpy.launch import checks
+
+        return checks
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -68,8 +68,9 @@ def doctor(as_json: bool) -> None:
         marks = ["yes" if way in t["can"] else "no" if way in t["missing"] else "-" for way in WAYS]
         rows.add_row(t["name"], *marks, t["description"])
     out.print(rows)
-    if any("simulate" in t["can"] for t in targets):
-        out.print("\nA target is simulated under its name with @sim, as in hip:gfx950@sim.")
+    simulated = [t["name"] for t in targets if "simulate" in t["can"]]
+    if simulated:
+        out.print(f"\nA target is simulated under its name with @sim, as in {simulated[0]}@sim.")
     reasons: dict[tuple[str, str], list[str]] = {}
     for t in targets:
         for way, why in t["missing"].items():

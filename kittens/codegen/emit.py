@@ -373,10 +373,9 @@ class _Emitter:
     def moved(self, value: Value, layout: Tiled) -> Reader:
         """A held tile in another layout: registers renamed, or a trip through shared memory."""
         name, have = self.held[value]
-        if have.shape == layout.shape:
-            way = lay.conversion(have, layout)
-            if way.kind in ("free", "registers"):
-                return lambda r: f"{name}[{self.table(way.registers, r)}]"
+        registers = lay.renaming(have, layout)
+        if registers is not None:
+            return lambda r: f"{name}[{self.table(registers, r)}]"
         return self.through_scratch(value, layout, lambda r: self.linear(layout, r))
 
     def gathered(self, op: Op, layout: Tiled) -> Reader:
@@ -1151,10 +1150,9 @@ class _Emitter:
             return "shared", (staged.shared, address, flipped != staged.flipped)
         bits = BY_NAME[dtype_of(value)].bits
         oriented = lay.transpose(layout) if flipped else layout
-        if root in self.held and self.held[root][1].shape == oriented.shape:
-            way = lay.conversion(self.held[root][1], oriented)
-            if way.kind in ("free", "registers"):
-                return "words", self._pack(root, way.registers, bits)
+        registers = lay.renaming(self.held[root][1], oriented) if root in self.held else None
+        if registers is not None:
+            return "words", self._pack(root, registers, bits)
         # Through shared memory, laid out as a staged tile would be.
         rows, cols = oriented.shape
         size = bits // 8

@@ -39,6 +39,7 @@ from .convert import (
     conversion,
     exchanges,
     feeds,
+    renaming,
     reorder,
 )
 from .expressions import (
@@ -126,6 +127,7 @@ __all__ = [
     "reduction",
     "register_offsets",
     "registers_per_lane",
+    "renaming",
     "reorder",
     "runs",
     "same",

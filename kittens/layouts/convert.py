@@ -98,6 +98,19 @@ def conversion(source: Tiled, target: Tiled) -> Conversion:
     return Conversion("shuffle", steps=tuple(steps))
 
 
+def renaming(source: Tiled, target: Tiled) -> tuple[int, ...] | None:
+    """Which old register each new one is, if every lane holds what it needs; None if elements must move.
+
+    What :func:`conversion` finds first, without the search for shuffles that it goes on with.
+    """
+    if (source.shape, source.lanes, source.groups) != (target.shape, target.lanes, target.groups):
+        return None
+    have, want = elements(source), elements(target)
+    known = {have[:, :, r].tobytes(): r for r in reversed(range(source.registers))}
+    chosen = [known.get(want[:, :, r].tobytes()) for r in range(target.registers)]
+    return tuple(r for r in chosen if r is not None) if None not in chosen else None
+
+
 def apply(plan: Conversion, values: npt.NDArray[Any], registers: int) -> npt.NDArray[Any]:
     """Carry out a recipe on ``values[group, lane, register]``: what the emitted code must do."""
     if plan.kind == "shared":

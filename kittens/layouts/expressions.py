@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
+
+import numpy as np
 
 from . import linear
 from .convert import LaneForm
@@ -124,21 +127,24 @@ def _xor_constant(terms: Sequence[Term], constant: int) -> str:
 # Registers
 
 
+@cache
 def base_expression(layout: Tiled, axis: str, lane: str = "lane", group: str = "group") -> str:
     """Coordinate along ``axis`` of register 0, in terms of the lane and the group."""
     return coordinate_expression(layout, axis, 0, lane, group)
 
 
+@cache
 def register_offsets(layout: Tiled, axis: str) -> tuple[int, ...] | None:
     """What each register adds to the coordinate of register 0; None if it is not the same everywhere."""
     f = layout.fragment
     moved = _moved(f.part("lane", axis) + f.part("group", axis))
     if any(column & moved for column in f.part("register", axis)):
         return None
-    i = layout.axes.index(axis)
-    return tuple(coordinates(layout, 0, 0, r)[i] for r in range(layout.registers))
+    along = coordinates(layout, 0, 0, np.arange(layout.registers))[layout.axes.index(axis)]
+    return tuple(np.broadcast_to(along, layout.registers).tolist())
 
 
+@cache
 def coordinate_expression(
     layout: Tiled, axis: str, register: int, lane: str = "lane", group: str = "group"
 ) -> str:

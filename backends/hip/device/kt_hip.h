@@ -23,6 +23,7 @@
 #define KT_THREADS(n) __attribute__((amdgpu_flat_work_group_size(n, n)))
 
 #define KT_FN static __device__ __forceinline__
+#define KT_UNROLL _Pragma("unroll")
 
 #if defined(__gfx942__) || defined(__gfx950__)
 #define KT_CDNA 1
@@ -35,6 +36,8 @@
 typedef unsigned char kt_u8;
 typedef unsigned short kt_u16;
 typedef unsigned int kt_u32;
+typedef signed char kt_i8;
+typedef short kt_i16;
 typedef int kt_i32;
 typedef unsigned long long kt_u64;
 typedef long long kt_i64;

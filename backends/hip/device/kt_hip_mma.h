@@ -161,3 +161,56 @@ KT_FN void kt_wmma_16x16x16_i8(kt_i32x8& d, kt_u32x4 a, kt_u32x4 b KT_SITE) {
 }
 
 #endif
+
+// ---- the same on arrays, as generated kernels hold tiles: a lane's elements of d, and the 32-bit words of a and b
+
+template <class V, int N, class T>
+KT_FN V kt_gather(const T* p) {
+  V v;
+  KT_UNROLL for (int i = 0; i < N; ++i) v[i] = p[i];
+  return v;
+}
+#define KT_ON_ARRAYS(name, T, D, nd, W, A, na)                                  \
+  KT_FN void name(T* d, const W* a, const W* b KT_SITE) {                       \
+    D sum = kt_gather<D, nd>(d);                                                \
+    name(sum, kt_gather<A, na>(a), kt_gather<A, na>(b) KT_PASS_SITE);           \
+    KT_UNROLL for (int i = 0; i < nd; ++i) d[i] = sum[i];                       \
+  }
+#if KT_CDNA
+KT_FN void kt_mfma_16x16x4_f32(float* d, const float* a, const float* b KT_SITE) {
+  kt_f32x4 sum = kt_gather<kt_f32x4, 4>(d);
+  kt_mfma_16x16x4_f32(sum, a[0], b[0] KT_PASS_SITE);
+  KT_UNROLL for (int i = 0; i < 4; ++i) d[i] = sum[i];
+}
+KT_ON_ARRAYS(kt_mfma_16x16x16_bf16, float, kt_f32x4, 4, kt_u32, kt_u32x2, 2)
+KT_ON_ARRAYS(kt_mfma_16x16x16_f16, float, kt_f32x4, 4, kt_u32, kt_u32x2, 2)
+KT_ON_ARRAYS(kt_mfma_32x32x8_bf16, float, kt_f32x16, 16, kt_u32, kt_u32x2, 2)
+KT_ON_ARRAYS(kt_mfma_32x32x8_f16, float, kt_f32x16, 16, kt_u32, kt_u32x2, 2)
+KT_ON_ARRAYS(kt_mfma_16x16x32_i8, kt_i32, kt_i32x4, 4, kt_u32, kt_u32x2, 2)
+KT_ON_ARRAYS(kt_mfma_32x32x16_i8, kt_i32, kt_i32x16, 16, kt_u32, kt_u32x2, 2)
+KT_ON_ARRAYS(KT_E4M3(16x16x32), float, kt_f32x4, 4, kt_u32, kt_u32x2, 2)
+KT_ON_ARRAYS(KT_E4M3(32x32x16), float, kt_f32x16, 16, kt_u32, kt_u32x2, 2)
+KT_ON_ARRAYS(KT_E5M2(16x16x32), float, kt_f32x4, 4, kt_u32, kt_u32x2, 2)
+KT_ON_ARRAYS(KT_E5M2(32x32x16), float, kt_f32x16, 16, kt_u32, kt_u32x2, 2)
+#if defined(__gfx950__)
+KT_ON_ARRAYS(kt_mfma_16x16x32_bf16, float, kt_f32x4, 4, kt_u32, kt_u32x4, 4)
+KT_ON_ARRAYS(kt_mfma_16x16x32_f16, float, kt_f32x4, 4, kt_u32, kt_u32x4, 4)
+KT_ON_ARRAYS(kt_mfma_32x32x16_bf16, float, kt_f32x16, 16, kt_u32, kt_u32x4, 4)
+KT_ON_ARRAYS(kt_mfma_32x32x16_f16, float, kt_f32x16, 16, kt_u32, kt_u32x4, 4)
+KT_ON_ARRAYS(kt_mfma_16x16x64_i8, kt_i32, kt_i32x4, 4, kt_u32, kt_u32x4, 4)
+KT_ON_ARRAYS(kt_mfma_32x32x32_i8, kt_i32, kt_i32x16, 16, kt_u32, kt_u32x4, 4)
+KT_ON_ARRAYS(kt_mfma_16x16x128_e4m3fn, float, kt_f32x4, 4, kt_u32, kt_u32x8, 8)
+KT_ON_ARRAYS(kt_mfma_16x16x128_e5m2, float, kt_f32x4, 4, kt_u32, kt_u32x8, 8)
+KT_ON_ARRAYS(kt_mfma_32x32x64_e4m3fn, float, kt_f32x16, 16, kt_u32, kt_u32x8, 8)
+KT_ON_ARRAYS(kt_mfma_32x32x64_e5m2, float, kt_f32x16, 16, kt_u32, kt_u32x8, 8)
+#endif
+#elif defined(__gfx1201__)
+KT_ON_ARRAYS(kt_wmma_16x16x16_bf16, float, kt_f32x8, 8, kt_u32, kt_u32x4, 4)
+KT_ON_ARRAYS(kt_wmma_16x16x16_f16, float, kt_f32x8, 8, kt_u32, kt_u32x4, 4)
+KT_ON_ARRAYS(kt_wmma_16x16x16_e4m3fn, float, kt_f32x8, 8, kt_u32, kt_u32x2, 2)
+KT_ON_ARRAYS(kt_wmma_16x16x16_i8, kt_i32, kt_i32x8, 8, kt_u32, kt_u32x2, 2)
+#else
+KT_ON_ARRAYS(kt_wmma_16x16x16_bf16, float, kt_f32x8, 8, kt_u32, kt_u32x8, 8)
+KT_ON_ARRAYS(kt_wmma_16x16x16_f16, float, kt_f32x8, 8, kt_u32, kt_u32x8, 8)
+KT_ON_ARRAYS(kt_wmma_16x16x16_i8, kt_i32, kt_i32x8, 8, kt_u32, kt_u32x4, 4)
+#endif

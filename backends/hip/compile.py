@@ -1,0 +1,108 @@
+"""Compiling generated HIP with the clang and lld of the `ziglang` package: no ROCm and no GPU needed."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from kittens.backends.hip.codeobject import Resources, resources
+from kittens.codegen.cache import cached
+from kittens.codegen.emit import Source
+from kittens.errors import InternalError, UnavailableError
+from kittens.sim.vendor import DEVICE
+
+_HEADERS = Path(__file__).resolve().parent / "device"
+_MISSING = "clang for AMD GPUs is not installed: pip install 'kittens-gpu[compile]' (or [hip]) brings the package ziglang"
+_MARK = b"\0\0\0\0code object\0"
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A code object that hipModuleLoadData takes, with its assembly, the source it came from and what it takes."""
+
+    code: bytes
+    asm: str
+    source: Source
+    arch: str
+    resources: Resources
+
+
+def available() -> str:
+    """An empty string if the compiler is installed, else what is missing."""
+    return "" if find_spec("ziglang") is not None else _MISSING
+
+
+@functools.cache
+def headers() -> dict[str, str]:
+    """The device headers that generated text includes, by name."""
+    return {p.name: p.read_text() for d in (_HEADERS, DEVICE) for p in sorted(d.glob("*.h"))}
+
+
+def compile_source(source: Source, arch: str, *, spills: bool = False) -> Compiled:
+    """The compiled kernel, from the disk cache if it was compiled before.
+
+    Raises UnavailableError without a compiler, and for a kernel that spills registers (unless `spills`).
+    """
+    if available():
+        raise UnavailableError(available())
+    options = (
+        "-x", "hip", f"--offload-arch={arch}", "--cuda-device-only", "-nogpulib", "-nogpuinc", "-fuse-cuid=none",
+        "-std=c++17", "-O3", "-ffp-contract=off", "-Wno-pass-failed",
+    )  # fmt: skip
+    parts = (
+        "code object",
+        importlib.metadata.version("ziglang"),
+        arch,
+        *options,
+        source.text,
+        *headers().values(),
+    )
+    asm, _, code = cached(parts, lambda: _build(source, arch, options)).partition(_MARK)
+    taken = resources(code, arch, source.shared_bytes)
+    if taken.spilled_registers + taken.scratch_bytes and not spills:
+        raise UnavailableError(
+            f"{source.entry} spills {taken.spilled_registers} registers ({taken.scratch_bytes} bytes of scratch memory) on {arch}",
+            hint="use smaller tiles (the kernel's tunables)",
+        )
+    return Compiled(code, asm.decode(), source, arch, taken)
+
+
+def _build(source: Source, arch: str, options: tuple[str, ...]) -> bytes:
+    # Three commands: the wheel has clang and lld inside one program, which clang's own driver does not find.
+    with tempfile.TemporaryDirectory(prefix="kittens-hip-") as folder:
+        Path(folder, "kernel.hip").write_text(source.text)
+        searched = [f"-I{d}" for d in (_HEADERS, DEVICE)]
+        _zig(source, folder, "clang", *options, *searched, "-S", "-o", "kernel.s", "kernel.hip")
+        _zig(
+            source,
+            folder,
+            "clang",
+            "-target",
+            "amdgcn-amd-amdhsa",
+            f"-mcpu={arch}",
+            "-c",
+            "-o",
+            "kernel.o",
+            "kernel.s",
+        )
+        _zig(source, folder, "ld.lld", "-shared", "--no-undefined", "-o", "kernel.hsaco", "kernel.o")
+        return Path(folder, "kernel.s").read_bytes() + _MARK + Path(folder, "kernel.hsaco").read_bytes()
+
+
+@functools.cache
+def _program() -> str:
+    spec = find_spec("ziglang")
+    assert spec is not None and spec.origin is not None
+    return os.path.join(os.path.dirname(spec.origin), "zig" + (".exe" if os.name == "nt" else ""))
+
+
+def _zig(source: Source, folder: str, *arguments: str) -> None:
+    done = subprocess.run([_program(), *arguments], cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise InternalError(f"the source of {source.entry} does not compile: {done.stderr.strip()[:3000]}")

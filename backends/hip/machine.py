@@ -1,0 +1,89 @@
+"""AMD GPUs as the shared planner sees them: MFMA on CDNA (64 lanes), WMMA on RDNA (32 lanes).
+
+Products are computed as D^T = B^T A^T: an accumulator's registers run down a column of the instruction's D, which is
+then a row of ours, so that rows are reduced in registers and results are stored in wide pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kittens.backends.hip.fragments import LANES, MFMA, TRANSPOSING_READS, WMMA
+from kittens.codegen import Dialect, Machine, MatrixOp, Move
+from kittens.layouts import Product, Xor
+
+#: LDS that one program may use, in bytes (LLVM AMDGPU usage; clang refuses more).
+SHARED_BYTES = {"gfx942": 65536, "gfx950": 163840, "gfx1100": 65536, "gfx1201": 65536}
+DEFAULT = "gfx950"
+
+_SHORT = {
+    "bfloat16": "bf16", "float16": "f16", "float32": "f32", "int8": "i8", "float8_e4m3fn": "e4m3fn",
+    "float8_e5m2": "e5m2", "float8_e4m3fnuz": "e4m3fnuz", "float8_e5m2fnuz": "e5m2fnuz",
+}  # fmt: skip
+
+#: Instructions by preference: the name in the tables, and the shape in the function's name.
+_MFMA = (
+    ("f32_16x16x32", "16x16x32"), ("f32_16x16x16", "16x16x16"), ("f32_16x16x4f32", "16x16x4"),
+    ("f32_16x16x32_fp8", "16x16x32"), ("f32_16x16x32_fp8_fnuz", "16x16x32"),
+    ("i32_16x16x64_i8", "16x16x64"), ("i32_16x16x32_i8", "16x16x32"),
+)  # fmt: skip
+
+
+def _matrix_op(product: Product, dtype: str, function: str) -> MatrixOp:
+    return MatrixOp(product, dtype, lambda d, a, b: f"{function}(&{d[0]}, &{a[0]}, &{b[0]});")
+
+
+def _products(arch: str) -> tuple[MatrixOp, ...]:
+    named = [(MFMA[name], f"kt_mfma_{shape}") for name, shape in _MFMA]
+    named += [(p, "kt_wmma_16x16x16") for p in WMMA.values()]
+    found = [(p, function) for p, function in named if arch in p.targets]
+    return tuple(
+        _matrix_op(p, dtype, f"{function}_{_SHORT[dtype]}")
+        for p, function in found
+        for dtype in p.dtypes
+        if dtype in _SHORT and (arch, dtype) != ("gfx1201", "float8_e5m2")
+    )
+
+
+def _read(function: str, words: Sequence[str], at: str) -> str:
+    return f"{{ const kt_u32x2 got = {function}({at}); {words[0]} = got.x; {words[1]} = got.y; }}"
+
+
+def _moves(arch: str) -> tuple[Move, ...]:
+    if arch != "gfx950":
+        return ()
+    return tuple(
+        Move(
+            TRANSPOSING_READS[f"ds_read_b64_tr_b{bits}"],
+            bits,
+            64 // bits,
+            lambda words, at, f=f"kt_ds_read_tr{bits}_b64": _read(f, words, at),
+        )  # type: ignore[misc]
+        for bits in (16, 8)
+    )
+
+
+def _entry(name: str, parameters: Sequence[tuple[str, str]], threads: int, shared: int) -> str:
+    listed = ", ".join(f"{c} {n}" for c, n in parameters)
+    return f'extern "C" __global__ void KT_THREADS({threads}) {name}({listed}) {{'
+
+
+DIALECT = Dialect("kt_hip.h", _entry, ".hip")
+
+
+def machine(arch: str) -> Machine:
+    """The machine of an architecture such as gfx950."""
+    return Machine(
+        target=f"hip:{arch}",
+        arch=arch,
+        lanes=LANES[arch],
+        shared_bytes=SHARED_BYTES[arch],
+        max_threads=1024,
+        registers=512 if LANES[arch] == 64 else 256,
+        dialect=DIALECT,
+        products=_products(arch),
+        moves=_moves(arch),
+        swizzles={128: (Xor(8, 3, 4),), 64: (Xor(7, 2, 4),), 32: (Xor(7, 1, 4),)},
+        stages=2,
+        transposed=True,
+    )
