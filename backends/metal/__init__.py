@@ -58,6 +58,15 @@ def kittens_numerics(target: Target) -> Numerics | None:
     return Numerics(ulp, flushes=True, float8=dict.fromkeys(names, "emulated"))
 
 
+@hookimpl
+def kittens_tunables(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str, int] | None:
+    if target.backend != "metal":
+        return None
+    from kittens.backends.metal.tunables import shipped
+
+    return shipped(kernel, arguments)
+
+
 def _machine(target: Target) -> Any:
     from kittens.backends.metal.machine import DEFAULT, machine
 

@@ -607,8 +607,14 @@ class _Emitter:
             self.line("kt_cp_async_commit();")
             self.close()
             self.line(f"int {slot} = 0;")
-        lo, hi, step = (self._counted(x) for x in (lo, hi, step))
-        self.open(f"for ({self.machine.dialect.counter} {name} = {lo}; {name} < {hi}; {name} += {step})")
+        counter = self.machine.dialect.counter
+        if counter == "kt_i64":
+            self.open(f"for (kt_i64 {name} = {lo}; {name} < {hi}; {name} += {step})")
+        else:  # passes are counted in fewer bits than the index has
+            count, passes = self.fresh("count"), self.fresh("passes")
+            self.line(f"const {counter} {passes} = kt_passes({lo}, {hi}, {step});")
+            self.open(f"for ({counter} {count} = 0; {count} < {passes}; ++{count})")
+            self.line(f"const kt_i64 {name} = {_sum('' if lo == 'kt_i64(0)' else lo, count if step == 'kt_i64(1)' else f'{count} * {step}')};")
         if rings:
             self.line(f"kt_cp_async_wait<{depth - 2}>();")
             self.line("kt_barrier();")
@@ -632,11 +638,6 @@ class _Emitter:
             self.line("kt_cp_async_wait<0>();")
             self.line("kt_barrier();")
         self.scratch_busy = True
-
-    def _counted(self, text: str) -> str:
-        """A bound of a loop in the type that loops count in: 64 bits, unless the vendor's compiler wants fewer."""
-        counter = self.machine.dialect.counter
-        return text if counter == "kt_i64" else f"{counter}({text})"
 
     # Memory.
 
@@ -1279,7 +1280,7 @@ class _Emitter:
         width = len(runs[0])
         if width < per_word or per_step % width or any(run != tuple(range(run[0], run[0] + width)) for run in runs):
             return oriented, per_word, None
-        return oriented, width, lambda words, first, at: f"KT_LOAD_WORDS({width // per_word}, {words}, {first}, {at});"
+        return oriented, width, lambda words, first, at: f"KT_LOAD_{'FLOATS' if bits == 32 else 'WORDS'}({width // per_word}, {words}, {first}, {at});"
 
     def _stepped(self, layout: Tiled, axis: str, part: int, steps: int, per_step: int, size: int) -> str:
         """The coordinate of register kk * per_step + fi * size + part. Raises ValueError if kk and fi do not just add to it."""

@@ -50,6 +50,8 @@ KT_FN kt_i32 kt_limit(kt_i64 coordinate, kt_i32 size, kt_i64 extent) {
   kt_i64 left = extent - coordinate * size;
   return coordinate < 0 || left <= 0 ? 0 : left < size ? kt_i32(left) : size;
 }
+// Passes of a loop from lo to below hi, where a device counts them in 32 bits.
+KT_FN kt_i32 kt_passes(kt_i64 lo, kt_i64 hi, kt_i64 step) { return hi <= lo ? 0 : kt_i32((hi - lo - 1) / step + 1); }
 
 // ---- floats
 
@@ -276,6 +278,11 @@ KT_FN kt_u32 kt_raw(float x) { return kt_bits(x); }
   do {                                                                  \
     const kt_words<4 * N> kt_x = kt_lds_words(p, kt_size<4 * N>());     \
     KT_EACH(kt_e, N) words[(first) + kt_e] = kt_x.w[kt_e];              \
+  } while (0)
+#define KT_LOAD_FLOATS(N, words, first, p)                               \
+  do {                                                                  \
+    const kt_words<4 * N> kt_x = kt_lds_words(p, kt_size<4 * N>());     \
+    KT_EACH(kt_e, N) words[(first) + kt_e] = kt_from_bits(kt_x.w[kt_e]); \
   } while (0)
 
 // The larger and the smaller integer; the better of two candidates for argmax: NaN first, then larger, then earlier.
