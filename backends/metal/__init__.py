@@ -40,7 +40,10 @@ def kittens_targets() -> list[TargetInfo]:
     out = []
     for arch, text in ARCHITECTURES.items():
         name = "metal" + (f":{arch}" if arch else "")
-        for suffix, also, ways in (("", "", ("execute", "compile")), ("@sim", ", simulated on the CPU", ("simulate",))):
+        for suffix, also, ways in (
+            ("", "", ("execute", "compile")),
+            ("@sim", ", simulated on the CPU", ("simulate",)),
+        ):
             can = tuple(w for w in ways if w not in lacks)
             said = text if not suffix or arch else f"an Apple GPU ({ARCHITECTURES['apple7']})"
             out.append(TargetInfo(name + suffix, said + also, can, {w: lacks[w] for w in ways if w in lacks}))
@@ -53,7 +56,17 @@ def kittens_numerics(target: Target) -> Numerics | None:
         return None
     # Largest errors of the device headers' functions, in units in the last place: measured in the simulator
     # (tests/test_sim_math.py), except exp2 and rsqrt, which are Apple's own on a device (reported: 2).
-    ulp = {"exp": 2.0, "exp2": 2.0, "log": 2.0, "log2": 2.0, "rsqrt": 2.0, "sin": 2.0, "cos": 2.0, "tanh": 3.0, "erf": 3.0}
+    ulp = {
+        "exp": 2.0,
+        "exp2": 2.0,
+        "log": 2.0,
+        "log2": 2.0,
+        "rsqrt": 2.0,
+        "sin": 2.0,
+        "cos": 2.0,
+        "tanh": 3.0,
+        "erf": 3.0,
+    }
     names = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
     return Numerics(ulp, flushes=True, float8=dict.fromkeys(names, "emulated"))
 

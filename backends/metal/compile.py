@@ -51,14 +51,20 @@ def compile_source(plan: Plan, source: Source, arch: str) -> Artifact:
             hint="use smaller tiles (the kernel's tunables)",
             location=function.location,
         )
-    facts: dict[str, Any] = {"predicted_registers": needed, "shared_bytes": source.shared_bytes, "threads": source.threads}
+    facts: dict[str, Any] = {
+        "predicted_registers": needed,
+        "shared_bytes": source.shared_bytes,
+        "threads": source.threads,
+    }
     emitted = artifact(function, source, f"metal:{arch}", b"", facts)
     if not missing():
         facts["max_threads"] = int(build_pipeline(device(0), emitted).maxTotalThreadsPerThreadgroup())
         facts["stage"] = "compiled"
         return emitted
     if checker_missing():
-        raise UnavailableError(f"{source.entry} cannot be compiled for metal:{arch}: missing {missing()}", hint=checker_missing())
+        raise UnavailableError(
+            f"{source.entry} cannot be compiled for metal:{arch}: missing {missing()}", hint=checker_missing()
+        )
     from kittens import sim
     from kittens.backends.metal.sim import VENDOR
 
@@ -95,8 +101,12 @@ def build_pipeline(gpu: Any, kernel: Artifact) -> Any:
         options.setFastMathEnabled_(False)
     library, error = gpu.newLibraryWithSource_options_error_(kernel.source, options, None)
     if library is None:
-        raise InternalError(f"the source of {kernel.entry} does not compile: {error.localizedDescription()[:3000]}")
-    pipeline, error = gpu.newComputePipelineStateWithFunction_error_(library.newFunctionWithName_(kernel.entry), None)
+        raise InternalError(
+            f"the source of {kernel.entry} does not compile: {error.localizedDescription()[:3000]}"
+        )
+    pipeline, error = gpu.newComputePipelineStateWithFunction_error_(
+        library.newFunctionWithName_(kernel.entry), None
+    )
     if pipeline is None:
         raise InternalError(f"no pipeline for {kernel.entry}: {error.localizedDescription()[:3000]}")
     most = int(pipeline.maxTotalThreadsPerThreadgroup())

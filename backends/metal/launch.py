@@ -36,7 +36,9 @@ def execute(target: Target, launch: Launch) -> None:
     run_artifact(target, artifact(function, source, f"metal:{arch}", b"", {}), launch.arguments, launch.grid)
 
 
-def run_artifact(target: Target, kernel: Artifact, arguments: dict[str, Argument], grid: Sequence[int]) -> None:
+def run_artifact(
+    target: Target, kernel: Artifact, arguments: dict[str, Argument], grid: Sequence[int]
+) -> None:
     """Run a kernel, compiled when it is first seen in this process, and wait for it."""
     import Metal
 
@@ -53,7 +55,9 @@ def run_artifact(target: Target, kernel: Artifact, arguments: dict[str, Argument
     def pointer(name: str, argument: TensorArg) -> Any:
         data = argument.data
         if not isinstance(data, np.ndarray):
-            raise UnavailableError(f"{name} is a {type(data).__name__}: only NumPy arrays run on {target} yet")
+            raise UnavailableError(
+                f"{name} is a {type(data).__name__}: only NumPy arrays run on {target} yet"
+            )
         buffer, offset = _buffer(gpu, data)
         held.append((data if name in kernel.written else None, buffer, offset))
         return buffer, offset
@@ -71,12 +75,16 @@ def run_artifact(target: Target, kernel: Artifact, arguments: dict[str, Argument
             encoder.setBytes_length_atIndex_(argument, len(argument), i)
         else:
             encoder.setBuffer_offset_atIndex_(*argument, i)
-    encoder.dispatchThreadgroups_threadsPerThreadgroup_(Metal.MTLSizeMake(programs, 1, 1), Metal.MTLSizeMake(kernel.threads, 1, 1))
+    encoder.dispatchThreadgroups_threadsPerThreadgroup_(
+        Metal.MTLSizeMake(programs, 1, 1), Metal.MTLSizeMake(kernel.threads, 1, 1)
+    )
     encoder.endEncoding()
     commands.commit()
     commands.waitUntilCompleted()
     if commands.error() is not None:
-        raise CheckError(f"{kernel.kernel} on {target}, grid {tuple(grid)}: {commands.error().localizedDescription()}")
+        raise CheckError(
+            f"{kernel.kernel} on {target}, grid {tuple(grid)}: {commands.error().localizedDescription()}"
+        )
     for array, buffer, offset in held:
         if array is not None and array.size:
             raw = buffer.contents().as_buffer(buffer.length())

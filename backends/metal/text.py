@@ -37,7 +37,10 @@ def pasted(text: str) -> str:
     files = _INCLUDE.findall(text)
     if not files:
         return text
-    head, body = text[: _INCLUDE.search(text).start()], _INCLUDE.sub("", text[_INCLUDE.search(text).start() :])  # type: ignore[union-attr]
+    head, body = (
+        text[: _INCLUDE.search(text).start()],
+        _INCLUDE.sub("", text[_INCLUDE.search(text).start() :]),
+    )  # type: ignore[union-attr]
     pieces = [p for f in files for p in pieces_of(f)]
     names = {name for piece in pieces for name in piece.names}
     wanted, open_ = set[int](), set(_WORD.findall(body))
@@ -67,7 +70,13 @@ def pieces_of(file: str) -> tuple[Piece, ...]:
         if inner:
             out += pieces_of(inner[1])
         elif not piece.startswith("#pragma once"):
-            out.append(Piece(comment + piece, frozenset(_names(piece, macros)), frozenset(_WORD.findall(_uncommented(piece)))))
+            out.append(
+                Piece(
+                    comment + piece,
+                    frozenset(_names(piece, macros)),
+                    frozenset(_WORD.findall(_uncommented(piece))),
+                )
+            )
     return tuple(out)
 
 
@@ -89,7 +98,11 @@ def _cut(text: str) -> Iterator[tuple[str, str]]:
         depth += bare.count("{") - bare.count("}")
         conditions += bare.startswith(("#if", "#ifndef")) - bare.startswith("#endif")
         directive = piece.lstrip().startswith("#") or bare.startswith("#")
-        complete = not bare.endswith("\\") if directive else bare.endswith((";", "}")) or re.fullmatch(r"[A-Z_0-9]+\(.*\)", bare)
+        complete = (
+            not bare.endswith("\\")
+            if directive
+            else bare.endswith((";", "}")) or re.fullmatch(r"[A-Z_0-9]+\(.*\)", bare)
+        )
         if complete and (directive or depth == 0) and conditions == 0:
             yield comment, piece
             comment, piece, depth = "", "", 0

@@ -20,6 +20,49 @@ def _bits(argument: Any) -> int:
     return argument.dtype.bits if isinstance(argument, TensorArg) else 32
 
 
+def _matmul(arguments: dict[str, Any]) -> dict[str, int]:
+    # 32x32 of the result for each of four simdgroups; along K what two operands' registers allow. 8-bit operands are
+    # multiplied element by element, through threadgroup memory.
+    return {"BM": 64, "BN": 64, "BK": {32: 16, 16: 32}.get(_bits(arguments["a"]), 32)}
+
+
+def _heads(arguments: dict[str, Any]) -> tuple[int, int]:
+    """(the largest head dimension, its bytes)."""
+    width = max(arguments[name].shape[-1] for name in ("q", "v"))
+    return width, width * _bits(arguments["q"]) // 8
+
+
+# Attention: staged keys and values take threadgroup memory, results and queries take registers, both with the head
+# dimension; a row of BM queries or BN keys to each of four simdgroups comes in eights.
+
+
+def _forward(arguments: dict[str, Any]) -> dict[str, int]:
+    width, row = _heads(arguments)
+    if width > 192 or row > 512:
+        return {"BM": 8, "BN": 8}
+    return {"BM": 64 if row <= 128 else 32, "BN": 32 if row <= 256 else 16}
+
+
+def _backward_kv(arguments: dict[str, Any]) -> dict[str, int]:
+    width, row = _heads(arguments)
+    if row <= 256:
+        return {"BM": 32 if row <= 192 else 16, "BN": 32}
+    return {"BM": 16, "BN": 16} if row <= 384 else {"BM": 16, "BN": 8} if width <= 128 else {"BM": 8, "BN": 8}
+
+
+def _backward_q(arguments: dict[str, Any]) -> dict[str, int]:
+    _, row = _heads(arguments)
+    return {"BM": 32, "BN": 32 if row <= 256 else 16} if row <= 384 else {"BM": 8, "BN": 8}
+
+
+_BY_KERNEL.get(kernel)
+    return chosen(arguments) if chosen else None
+
+
+def _bits(argument: Any) -> int:
+    return argument.dtype.bits if isinstance(argument, TensorArg) else 32
+
+
 def _width(arguments: dict[str, Any]) -> int:
     """The largest head dimension."""
     return max(arguments[name].shape[-1] for name in ("q", "v"))
