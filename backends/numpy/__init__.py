@@ -1,4 +1,6 @@
-"""The reference backend: runs the kernel function itself, eagerly, on NumPy arrays, one program after another."""
+"""The reference backend: runs the kernel function itself, eagerly, on NumPy arrays, one program after
+another.
+"""
 
 from __future__ import annotations
 
