@@ -120,7 +120,7 @@ def adopt(value: Any, name: str) -> Argument:
             "backend takes",
             hint="pass a NumPy, CuPy, torch or MLX array; `kittens doctor` lists the backends",
         )
-    return array  # type: ignore[no-any-return]
+    return array
 
 
 def check_outputs(arguments: dict[str, Argument], written: set[str]) -> None:

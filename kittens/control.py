@@ -64,7 +64,7 @@ def _here() -> Location | None:
     return locate(frame) if frame else None
 
 
-def range_(*bounds: Any, unroll: int = 1) -> Control:
+def range_(*bounds: Any, unroll: int | Any = 1) -> Control:
     """kt.range(stop), kt.range(start, stop) or kt.range(start, stop, step): a loop over run-time integers.
 
     The index is an int64 scalar. step is positive. `unroll` is advice to the target: passes worked on

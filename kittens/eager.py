@@ -46,13 +46,13 @@ class NumPyArithmetic:
     def constant(self, value: Any, type: TileType) -> Array:
         return np.array(value, type.dtype.numpy)
 
-    def view(self, name: str, tensor: Array, operands: Sequence[int], attrs: dict[str, Any]) -> Array:
+    def view(self, name: str, tensor: Any, operands: Sequence[int], attrs: dict[str, Any]) -> Any:
         return memory.view(name, tensor, operands, attrs)
 
-    def load(self, tensor: Array, coordinates: Sequence[int], call: opset.Call) -> Array:
+    def load(self, tensor: Any, coordinates: Sequence[int], call: opset.Call) -> Array:
         return memory.load(tensor, coordinates, call.attrs["shape"], pad_value(call))
 
-    def store(self, tensor: Array, coordinates: Sequence[int], tile: Array, add: bool) -> None:
+    def store(self, tensor: Any, coordinates: Sequence[int], tile: Array, add: bool) -> None:
         memory.store(tensor, coordinates, tile, add)
 
     def integer(self, data: Array) -> int:

@@ -119,7 +119,7 @@ class _Walker:
         self.visit(value, path)
 
     def visit(self, value: Any, path: str) -> None:
-        handle = _handler(type(value))
+        handle = _handler(_kind(value))
         if handle is None:
             return
         if handle is not _Walker.walk_tuple:
@@ -161,7 +161,7 @@ class _Walker:
             self.contains(own, path, own)
             for name, member in list(own.items()):
                 self.put(own, name, f"{path}.{name}", member)
-        named = {n: m for n in _slot_names(type(value)) if (m := _attribute(value, n)) is not _MISSING}
+        named = {n: m for n in _slot_names(_kind(value)) if (m := _attribute(value, n)) is not _MISSING}
         if named:
             self.contains(value, path, named)
         for name, member in named.items():
@@ -295,6 +295,11 @@ _ATOMS = (type(None), int, float, complex, str, bytes, bool, range, slice, froze
 _HOLDERS = ("collections", "types", "argparse", "functools")
 
 
+def _kind(value: Any) -> Any:
+    """type(value), which mypy does not take for hashable."""
+    return type(value)
+
+
 @functools.cache
 def _handler(kind: Any) -> Callable[[_Walker, Any, str], None] | None:
     """How to walk instances of a class; None for what holds no state that a program changes."""
@@ -367,7 +372,7 @@ def _foreign(module: str | None) -> bool:
 
 def is_object(value: Any) -> bool:
     """Whether a value is an instance of somebody's class, with attributes."""
-    return _handler(type(value)) is _Walker.walk_object
+    return _handler(_kind(value)) is _Walker.walk_object
 
 
 def is_container(value: Any) -> bool:
@@ -414,7 +419,7 @@ def rebuild(like: Any, new: list[Any]) -> Any:
 
 
 def _attribute_names(value: Any) -> list[str]:
-    return [*getattr(value, "__dict__", ()), *_slot_names(type(value))]
+    return [*getattr(value, "__dict__", ()), *_slot_names(_kind(value))]
 
 
 def write(changes: list[tuple[Slot, Any]]) -> None:

@@ -312,7 +312,7 @@ def fma(a: Like, b: Like, c: Like) -> Tile:
     return result
 
 
-def where(condition: Tile, a: Like, b: Like) -> Tile:
+def where(condition: Tile | Any, a: Like, b: Like) -> Tile:
     """`a` where the bool tile holds, else `b`; the three broadcast together."""
     if not isinstance(condition, Tile) or condition.dtype != bool_:
         came = condition.type if isinstance(condition, Tile) else repr(condition)
@@ -424,7 +424,7 @@ def join(a: Tile, b: Tile, axis: int = -1, *, pairs: bool = False) -> Tile:
     return result
 
 
-def expand_dims(x: Tile, axis: int) -> Tile:
+def expand_dims(x: Tile, axis: int | Any) -> Tile:
     """The tile with a new axis of extent 1 at position `axis`."""
     if not isinstance(axis, int) or not -x.ndim - 1 <= axis <= x.ndim:
         _fail(ShapeError, f"no place {axis!r} for a new axis in a tile of shape {x.shape}")
@@ -455,14 +455,14 @@ def random_uniform(seed: Like, counter: Tile) -> Tile:
 # Telling the author.
 
 
-def device_print(text: str, *values: Tile) -> None:
+def device_print(text: str | Any, *values: Tile) -> None:
     """Print a text with `{}` in it for each value, once for each program, with the program's coordinates."""
     if not isinstance(text, str) or text.count("{}") != len(values):
         _fail(ArgumentError, f"{text!r} has not one {{}} for each of {len(values)} values")
     apply("print", [as_tile(v) for v in values], {"text": text})
 
 
-def device_assert(condition: Tile, message: str = "assertion failed") -> None:
+def device_assert(condition: Tile | Any, message: str = "assertion failed") -> None:
     """Stop with an error that names the program if any element of a bool tile is false (where the target
     checks).
     """

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 from kittens.errors import TargetError
 
@@ -28,7 +29,7 @@ class Target:
         return self.backend + (f":{detail}" if detail else "") + ("@sim" if self.simulated else "")
 
 
-def parse(text: str | Target) -> Target:
+def parse(text: str | Target | Any) -> Target:
     """The target a user named. Raises TargetError for a malformed name."""
     if isinstance(text, Target):
         return text

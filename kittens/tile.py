@@ -11,7 +11,7 @@ import functools
 import math
 import operator
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -834,7 +834,7 @@ def shape_of(shape: Any) -> tuple[int, ...]:
 
 # Operations with checks and conversions of their own.
 
-_KNOWN = {
+_KNOWN: dict[str, Callable[[int, int], int]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul,
     "maximum": max, "minimum": min,
     "floordiv": lambda a, b: a // b if b else 0,

@@ -78,11 +78,9 @@ class _Arithmetic(NumPyArithmetic):
     )  # the program that loaded it, -1 for none, -2 for several
     program: int = 0
 
-    # type: ignore[override]
     def view(self, name: str, tensor: View, operands: Sequence[int], attrs: dict[str, Any]) -> View:
         return View(tensor.name, (*tensor.steps, (name, tuple(operands), attrs)))
 
-    # type: ignore[override]
     def load(self, tensor: View, coordinates: Sequence[int], call: opset.Call) -> Array:
         if self.checks.conflicts or tensor.name in self.checks.uninitialised:
             self._check_load(tensor, coordinates, call)
@@ -90,7 +88,6 @@ class _Arithmetic(NumPyArithmetic):
             tensor.of(self._array(tensor.name)), coordinates, call.attrs["shape"], pad_value(call)
         )
 
-    # type: ignore[override]
     def store(self, tensor: View, coordinates: Sequence[int], tile: Array, add: bool) -> None:
         if tensor.name not in self.shadows:
             check_outputs(self.arguments, {tensor.name})
