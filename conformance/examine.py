@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kittens import plugins, runtime
+from kittens.arguments import Argument
 from kittens.conformance.buffers import Buffer, allocate, native_bytes, poison, values
 from kittens.conformance.case import Arg, Case, In, InOut, Out
 from kittens.conformance.judge.bounded import Bounded, Unjudgeable
@@ -78,16 +79,39 @@ def refused(case: Case, target: Target, numerics: Numerics) -> str:
     return f"the target refuses {', '.join(sorted(out))}" if out else ""
 
 
-def _examine(case: Case, target: Target, numerics: Numerics) -> tuple[str, float, int, str]:
+@dataclass(frozen=True)
+class Prepared:
+    """A case made ready for a target: its arguments in memory, what the kernel makes of them, and what must come out."""
+
+    spec: dict[str, Arg]
+    buffers: dict[str, Buffer]
+    arguments: dict[str, Any]
+    described: dict[str, Argument]
+    constants: dict[str, Any]
+    grid: tuple[int, ...]
+
+    def memory(self) -> dict[str, Memory]:
+        """The tensors as the judge finds them before the kernel runs."""
+        return {name: _memory(self.spec[name], buffer) for name, buffer in self.buffers.items()}
+
+
+def prepare(case: Case, target: Target) -> Prepared:
+    """Make the arguments of a case, settle its constants and its grid."""
     spec = case.make()
     buffers = {n: _buffer(x) for n, x in spec.items() if isinstance(x, (In, Out, InOut))}
     arguments = {n: buffers[n].view if n in buffers else x for n, x in spec.items()}
     described, given = case.kernel.bind((), {**arguments, **case.constants})
     settled = case.kernel.settle(target, described, given)
     grid = runtime.evaluate_grid(case.kernel, described, settled)
-    tensors = {n: _memory(spec[n], buffers[n]) for n in buffers}
+    return Prepared(spec, buffers, arguments, described, settled, grid)
+
+
+def _examine(case: Case, target: Target, numerics: Numerics) -> tuple[str, float, int, str]:
+    ready = prepare(case, target)
+    spec, buffers, tensors = ready.spec, ready.buffers, ready.memory()
+    rules = Rules(numerics, follows=case.textbook is None)
     with np.errstate(all="ignore"):
-        judge(case.kernel, tensors, described, settled, grid, Rules(numerics, follows=case.textbook is None))
+        judge(case.kernel, tensors, ready.described, ready.constants, ready.grid, rules)
     expected = {n: tensors[n].bounded() for n in buffers}
     before = {}
     for name, buffer in buffers.items():
@@ -95,8 +119,8 @@ def _examine(case: Case, target: Target, numerics: Numerics) -> tuple[str, float
             buffer.view[...] = poison(expected[name].v, expected[name].dtype)
         before[name] = native_bytes(buffer.view).copy(), buffer.outside().copy()
 
-    done = case.kernel(**arguments, on=target, **case.constants)
-    _check_run(done, case, target, settled, grid)
+    done = case.kernel(**ready.arguments, on=target, **case.constants)
+    _check_run(done, target, ready)
 
     problems, worst, judged, unknown = [], 0.0, 0, 0
     for name, buffer in buffers.items():
@@ -110,12 +134,11 @@ def _examine(case: Case, target: Target, numerics: Numerics) -> tuple[str, float
                 f"{name}: {int((changed & ~memory.written).sum())} elements were overwritten that the kernel does not store to"
             )
         finding = compare(name, expected[name], values(buffer.view, memory.dtype), memory.written)
-        if finding.message and isinstance(spec[name], Out):
-            stale = memory.written & ~changed
-            finding_note = f"\n  {int(stale.sum())} elements were never written" if stale.any() else ""
-            problems.append(finding.message + finding_note)
-        elif finding.message:
-            problems.append(finding.message)
+        if finding.message:
+            stale = int((memory.written & ~changed).sum()) if isinstance(spec[name], Out) else 0
+            problems.append(
+                finding.message + (f"\n  {stale} elements still hold what was there before" if stale else "")
+            )
         worst, judged, unknown = max(worst, finding.ratio), judged + finding.judged, unknown + finding.unknown
     if unknown > MOST_UNKNOWN * (judged + unknown):
         raise Unjudgeable(
@@ -124,7 +147,7 @@ def _examine(case: Case, target: Target, numerics: Numerics) -> tuple[str, float
     if (
         judged == 0
         and any(m.v.size for n, m in tensors.items() if not isinstance(spec[n], In))
-        and grid_size(grid)
+        and grid_size(ready.grid)
     ):
         raise Failure("the run wrote nothing that could be judged")
     if case.textbook is not None:
@@ -138,7 +161,7 @@ def grid_size(grid: tuple[int, ...]) -> int:
     return int(np.prod(grid, dtype=np.int64))
 
 
-def _check_run(done: Any, case: Case, target: Target, settled: dict[str, Any], grid: tuple[int, ...]) -> None:
+def _check_run(done: Any, target: Target, ready: Prepared) -> None:
     """A run must say that it happened, where, how, and with the constants that were judged."""
     if not isinstance(done, runtime.Run):
         raise Failure(f"nothing was run: the call returned {done!r}")
@@ -146,8 +169,9 @@ def _check_run(done: Any, case: Case, target: Target, settled: dict[str, Any], g
         raise Failure(f"asked for {target}, ran on {done.target}")
     if done.how not in ("executed", "simulated") or (done.how == "simulated") != target.simulated:
         raise Failure(f"asked for {target}, the run was {done.how!r}")
-    if tuple(done.grid) != tuple(grid) or dict(done.constants) != settled:
-        raise Failure(f"ran grid {done.grid} with {done.constants}, judged {grid} with {settled}")
+    if tuple(done.grid) != tuple(ready.grid) or dict(done.constants) != ready.constants:
+        ran, judged = (done.grid, done.constants), (ready.grid, ready.constants)
+        raise Failure(f"ran grid {ran[0]} with {ran[1]}, judged {judged[0]} with {judged[1]}")
 
 
 def _buffer(x: In | Out | InOut) -> Buffer:

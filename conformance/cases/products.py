@@ -19,8 +19,8 @@ PAIRS = [(BY_NAME[n], BY_NAME[n]) for n in SAME] + [
 
 
 @kt.kernel(grid=lambda out, BM, BN: (kt.cdiv(out.shape[0], BM), kt.cdiv(out.shape[1], BN)))
-def product(a, b, c, out, *, transposed="nn", BM=32, BN=32, BK=32):
-    """out = c + a @ b, an operand given as stored or as its transpose; with c, the accumulator starts from it."""
+def product(a, b, c, out, *, transposed="nn", fused=False, BM=32, BN=32, BK=32):
+    """out = c + a @ b, operands as stored or transposed. fused: each step is said to be one accumulation."""
     i, j = kt.program_id()
     acc_type = (
         kt.float64 if a.dtype == kt.float64 else kt.int32 if a.dtype in (kt.int8, kt.uint8) else kt.float32
@@ -30,7 +30,7 @@ def product(a, b, c, out, *, transposed="nn", BM=32, BN=32, BK=32):
     for k in kt.range(kt.cdiv(depth, BK)):
         left = kt.load(a, (i, k), (BM, BK)) if transposed[0] == "n" else kt.load(a, (k, i), (BK, BM)).T
         right = kt.load(b, (k, j), (BK, BN)) if transposed[1] == "n" else kt.load(b, (j, k), (BN, BK)).T
-        acc += left @ right
+        acc = kt.mma(left, right, acc) if fused else acc + left @ right
     kt.store(out, (i, j), acc)
 
 
@@ -92,7 +92,9 @@ def _case(
         c = In(normal(seeded(name + "c"), shape[:2], to)) if accumulate else None
         return {"a": In(x, layout), "b": In(y, layout), "c": c, "out": Out(to, shape[:2], layout)}
 
-    return Case(name, product, make, {"transposed": transposed}, cost=float(np.prod(shape)) * 2)
+    return Case(
+        name, product, make, {"transposed": transposed, "fused": accumulate}, cost=float(np.prod(shape)) * 2
+    )
 
 
 def cases() -> Iterator[Case]:
@@ -151,7 +153,7 @@ def _exact_integers() -> Iterator[Case]:
             a[1, ::7], b[::5, 1] = 1, 3
             return {"a": In(a), "b": In(b), "c": None, "out": Out(BY_NAME["int32"], (3, 2))}
 
-        constants = {"BM": 16, "BN": 16, "BK": 256}
+        constants = {"BM": 16, "BN": 16, "BK": 256, "fused": True}
         yield Case(
             f"products/{dtype}/exact-past-2^{24 if depth < 9999 else 31}",
             product,

@@ -162,7 +162,7 @@ def judge_ir(
     tensors: dict[str, Memory],
     arguments: dict[str, Argument],
     grid: Sequence[int],
-    numerics: Numerics,
+    rules: Rules,
 ) -> None:
     """The same by way of a traced function."""
     arithmetic = Judge(rules)
