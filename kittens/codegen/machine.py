@@ -77,6 +77,6 @@ class Machine:
     stages: int = 3
     transposed: bool = False
 
-    def product_for(self, a: str, b: str) -> MatrixOp | None:
-        """The preferred instruction for operands of these element types."""
-        return next((p for p in self.products if p.dtype == a == b), None)
+    def products_for(self, a: str, b: str) -> list[MatrixOp]:
+        """The instructions for operands of these element types, the preferred one first."""
+        return [p for p in self.products if p.dtype == a == b]
