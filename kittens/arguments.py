@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +22,9 @@ _MAX_DIVISOR = 256
 class TensorArg:
     """An array as kernels see it.
 
-    shape and strides are Python integers, strides in elements. `target` is where it lives. `data` is the backend's own
-    handle. `span` is the memory it touches, (space, first byte, end), for finding overlaps; None if unknown.
+    shape and strides are Python integers, strides in elements. `target` is where it lives. `data` is the
+    backend's own handle. `span` is the memory it touches, (space, first byte, end), for finding overlaps;
+    None if unknown.
     """
 
     dtype: DType
@@ -41,7 +42,9 @@ class TensorArg:
 
     @property
     def type(self) -> TensorType:
-        """What a trace knows of this argument: extents by the power of two that divides them, unit strides."""
+        """What a trace knows of this argument: extents by the power of two that divides them, unit
+        strides.
+        """
         dims = tuple(Extent(None, _divisor(n)) for n in self.shape)
         strides = tuple(Extent(1) if s == 1 else Extent(None, _divisor(s)) for s in self.strides)
         return TensorType(self.dtype, dims, strides, self.alignment)
@@ -59,7 +62,7 @@ class ScalarArg:
         return TileType(self.dtype)
 
 
-Argument = Union[TensorArg, ScalarArg, None]
+Argument = TensorArg | ScalarArg | None
 
 
 def _divisor(n: int) -> int:
@@ -68,7 +71,8 @@ def _divisor(n: int) -> int:
 
 
 def spec(dtype: Any, shape: Sequence[int], strides: Sequence[int] | None = None) -> TensorArg:
-    """A tensor argument without data, for looking at what a kernel becomes: kernel.ir(kt.spec("bfloat16", (64, 64)), ...).
+    """A tensor argument without data, for looking at what a kernel becomes: kernel.ir(kt.spec("bfloat16",
+    (64, 64)), ...).
 
     `strides` are in elements, row-major unless given.
     """
@@ -112,14 +116,17 @@ def adopt(value: Any, name: str) -> Argument:
     array = plugins.manager().hook.kittens_adopt(array=value)
     if array is None:
         raise ArgumentError(
-            f"argument {name!r} is a {type(value).__module__}.{type(value).__name__}, which no installed backend takes",
+            f"argument {name!r} is a {type(value).__module__}.{type(value).__name__}, which no installed "
+            "backend takes",
             hint="pass a NumPy, CuPy, torch or MLX array; `kittens doctor` lists the backends",
         )
-    return array  # type: ignore[no-any-return]
+    return array
 
 
 def check_outputs(arguments: dict[str, Argument], written: set[str]) -> None:
-    """Raise ArgumentError if an output cannot be written, overlaps itself, or shares memory with another argument."""
+    """Raise ArgumentError if an output cannot be written, overlaps itself, or shares memory with another
+    argument.
+    """
     for name in sorted(written):
         out = arguments[name]
         assert isinstance(out, TensorArg)
@@ -142,7 +149,9 @@ def check_outputs(arguments: dict[str, Argument], written: set[str]) -> None:
 
 
 def _overlaps_itself(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether two elements of an array may share memory: some axis steps no further than the axes inside it reach."""
+    """Whether two elements of an array may share memory: some axis steps no further than the axes inside
+    it reach.
+    """
     if 0 in shape:
         return False
     reach = 0

@@ -37,10 +37,11 @@ class Control:
         if not is_for_statement(frame):
             raise ControlFlowError(
                 f"{self.spelled} is iterated over by something other than a `for` statement",
-                hint=f"write `for k in {self.spelled}(...):` directly; enumerate, zip, list and unpacking would run once, not once a pass",
+                hint=f"write `for k in {self.spelled}(...):` directly; enumerate, zip, list and unpacking "
+                "would run once, not once a pass",
                 location=locate(user_frame(frame) or frame),
             )
-        return current().iterate(self, frame)  # type: ignore[no-any-return]
+        return current().iterate(self, frame)
 
     def __bool__(self) -> NoReturn:
         self._misused(f"if {self.spelled}(...)")
@@ -63,11 +64,12 @@ def _here() -> Location | None:
     return locate(frame) if frame else None
 
 
-def range_(*bounds: Any, unroll: int = 1) -> Control:
+def range_(*bounds: Any, unroll: int | Any = 1) -> Control:
     """kt.range(stop), kt.range(start, stop) or kt.range(start, stop, step): a loop over run-time integers.
 
-    The index is an int64 scalar. step is positive. `unroll` is advice to the target: passes worked on together.
-    Raises DTypeError for bounds that are no integers, ArgumentError for a step or an unroll below 1.
+    The index is an int64 scalar. step is positive. `unroll` is advice to the target: passes worked on
+    together. Raises DTypeError for bounds that are no integers, ArgumentError for a step or an unroll below
+    1.
     """
     if not 1 <= len(bounds) <= 3:
         raise ArgumentError(f"kt.range takes 1 to 3 bounds, not {len(bounds)}", location=_here())
@@ -87,7 +89,8 @@ def range_(*bounds: Any, unroll: int = 1) -> Control:
 def when(condition: Any) -> Control:
     """kt.when(condition): `for _ in kt.when(condition):` runs its body if the bool scalar holds.
 
-    Variables assigned in the body keep their old value where it does not. Raises DTypeError for anything else.
+    Variables assigned in the body keep their old value where it does not. Raises DTypeError for anything
+    else.
     """
     if isinstance(condition, bool):
         raise ControlFlowError(
@@ -115,6 +118,7 @@ def left_early(control: Control) -> ControlFlowError:
     """The error for a body left by break, return or an exception that was swallowed."""
     return ControlFlowError(
         f"the body of {control.spelled} is left early (break, return, or a swallowed exception)",
-        hint="a kernel runs every pass to its end; guard what should not happen with `for _ in kt.when(...):` or kt.where",
+        hint="a kernel runs every pass to its end; guard what should not happen with `for _ in "
+        "kt.when(...):` or kt.where",
         location=control.location,
     )

@@ -144,7 +144,8 @@ def convert(x: Array, to: DType) -> Array:
     """`x` converted to `to`, exactly as section "Conversions" of docs/semantics.md says.
 
     Floats round to nearest even; float8 saturates to the largest finite value and NaN stays NaN; float to
-    integer truncates and saturates, NaN gives 0; integer to integer keeps the low bits; anything to bool is `!= 0`.
+    integer truncates and saturates, NaN gives 0; integer to integer keeps the low bits; anything to bool is
+    `!= 0`.
     """
     source = _BY_NUMPY[x.dtype]
     if source == to:
@@ -224,7 +225,9 @@ def _narrow(x: Array, to: DType) -> Array:
 
 
 def _to_scale(x: Array) -> Array:
-    """To float8_e8m0fnu: the nearest power of two, a tie going up; NaN for negative or NaN; saturating at both ends."""
+    """To float8_e8m0fnu: the nearest power of two, a tie going up; NaN for negative or NaN; saturating at
+    both ends.
+    """
     y = x.astype(np.float64)
     mantissa, exponent = np.frexp(np.where(np.isfinite(y) & (y > 0), y, 1.0))
     power = exponent - 1 + (mantissa >= 0.75)

@@ -1,7 +1,8 @@
 """Eager execution: the kernel function runs as Python, each operation on data at once.
 
 `Eager` is the executor; what data is and what an operation does to it is an `Arithmetic`: plain NumPy for the
-reference, values with error bounds for the judge. `interpret` runs a traced function over the same arithmetic.
+reference, values with error bounds for the judge. `interpret` runs a traced function over the same
+arithmetic.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from kittens.tile import Origins, Tile, running
 
 
 class Arithmetic(Protocol):
-    """What data is, and what operations do to it. Tensors are whatever `load` and `view` of the same arithmetic take."""
+    """What data is, and what operations do to it. Tensors are whatever `load` and `view` of the same
+    arithmetic take.
+    """
 
     def evaluate(self, name: str, call: opset.Call, operands: Sequence[Any]) -> list[Any]: ...
     def constant(self, value: Any, type: TileType) -> Any: ...
@@ -43,13 +46,13 @@ class NumPyArithmetic:
     def constant(self, value: Any, type: TileType) -> Array:
         return np.array(value, type.dtype.numpy)
 
-    def view(self, name: str, tensor: Array, operands: Sequence[int], attrs: dict[str, Any]) -> Array:
+    def view(self, name: str, tensor: Any, operands: Sequence[int], attrs: dict[str, Any]) -> Any:
         return memory.view(name, tensor, operands, attrs)
 
-    def load(self, tensor: Array, coordinates: Sequence[int], call: opset.Call) -> Array:
+    def load(self, tensor: Any, coordinates: Sequence[int], call: opset.Call) -> Array:
         return memory.load(tensor, coordinates, call.attrs["shape"], pad_value(call))
 
-    def store(self, tensor: Array, coordinates: Sequence[int], tile: Array, add: bool) -> None:
+    def store(self, tensor: Any, coordinates: Sequence[int], tile: Array, add: bool) -> None:
         memory.store(tensor, coordinates, tile, add)
 
     def integer(self, data: Array) -> int:
@@ -66,7 +69,9 @@ def pad_value(call: opset.Call) -> Array:
 
 
 class Eager:
-    """The executor of one program of a grid. `program` and `grid` are its coordinates and the grid's extents."""
+    """The executor of one program of a grid. `program` and `grid` are its coordinates and the grid's
+    extents.
+    """
 
     def __init__(
         self,
@@ -98,7 +103,11 @@ class Eager:
             ]
         if name in ("program_id", "num_programs"):
             where = self.program if name == "program_id" else self.grid
-            return [arithmetic.constant(n, t) for n, t in zip(where, call.results) if isinstance(t, TileType)]
+            return [
+                arithmetic.constant(n, t)
+                for n, t in zip(where, call.results, strict=True)
+                if isinstance(t, TileType)
+            ]
         if name == "dim":
             return [arithmetic.constant(arithmetic.array(operands[0]).shape[call.attrs["axis"]], call.result)]
         if name == "print":
@@ -165,9 +174,11 @@ def interpret(
     grid: Sequence[int],
     program: Sequence[int],
 ) -> None:
-    """Run one program of a traced function. `arguments` are tensors and scalars of the arithmetic, one a parameter."""
+    """Run one program of a traced function. `arguments` are tensors and scalars of the arithmetic, one a
+    parameter.
+    """
     machine = Eager(arithmetic, grid, program)
-    env: dict[Value, Any] = dict(zip(function.params, arguments))
+    env: dict[Value, Any] = dict(zip(function.params, arguments, strict=True))
     with running(machine):
         _run(machine, function.body, env)
 
@@ -184,16 +195,18 @@ def _run(machine: Eager, region: Region, env: dict[Value, Any]) -> list[Any]:
             index_type = inner.args[0].type
             assert isinstance(index_type, TileType)
             for k in range(lo, hi, step):
-                env.update(zip(inner.args, [machine.arithmetic.constant(k, index_type), *carried]))
+                env.update(
+                    zip(inner.args, [machine.arithmetic.constant(k, index_type), *carried], strict=True)
+                )
                 carried = _run(machine, inner, env)
             results = carried
         elif op.name == "when":
             (inner,), results = op.regions, operands[1:]
             if integer(operands[0]):
-                env.update(zip(inner.args, results))
+                env.update(zip(inner.args, results, strict=True))
                 results = _run(machine, inner, env)
         else:
             call = opset.Call(tuple(v.type for v in op.operands), op.attrs, tuple(v.type for v in op.results))
             results = machine.apply(op.name, call, operands)
-        env.update(zip(op.results, results))
+        env.update(zip(op.results, results, strict=True))
     return []

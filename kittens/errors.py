@@ -90,7 +90,9 @@ _positions: dict[CodeType, list[tuple[int | None, int | None, int | None, int | 
 
 
 def positions(code: CodeType, lasti: int) -> tuple[int | None, int | None, int | None, int | None]:
-    """(line, end line, column, end column) of the instruction at byte offset `lasti`; Python 3.11 or later."""
+    """(line, end line, column, end column) of the instruction at byte offset `lasti`; Python 3.11 or
+    later.
+    """
     table = _positions.get(code)
     if table is None:
         table = _positions[code] = list(code.co_positions())  # type: ignore[attr-defined, unused-ignore]

@@ -1,9 +1,9 @@
 """What a Python program can reach and change: the little that tracing has to know of CPython.
 
-A loop is traced by running its body with symbolic tiles and comparing the places a program can write to before and
-after: local variables, cells of closures, globals that the code names, and the contents of the lists, dicts and
-objects reachable from them. A place is a `Slot`. State that can be compared but not written (iterators, sets, arrays)
-is a `Mark`. Only this module touches frames and bytecode.
+A loop is traced by running its body with symbolic tiles and comparing the places a program can write to
+before and after: local variables, cells of closures, globals that the code names, and the contents of the
+lists, dicts and objects reachable from them. A place is a `Slot`. State that can be compared but not written
+(iterators, sets, arrays) is a `Mark`. Only this module touches frames and bytecode.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import dis
 import functools
 import gc
 import inspect
+import itertools
 import operator
 import random
 import sys
@@ -68,7 +69,9 @@ class Mark:
 
 @dataclass
 class Reach:
-    """All that a frame can reach: slots with the objects in them, marks, and the containers and code met on the way."""
+    """All that a frame can reach: slots with the objects in them, marks, and the containers and code met
+    on the way.
+    """
 
     slots: dict[Key, tuple[Slot, Any]] = field(default_factory=dict)
     marks: dict[int, Mark] = field(default_factory=dict)
@@ -116,10 +119,10 @@ class _Walker:
         self.visit(value, path)
 
     def visit(self, value: Any, path: str) -> None:
-        handle = _handler(type(value))
+        handle = _handler(_kind(value))
         if handle is None:
             return
-        if handle is not _Walker.tuple:
+        if handle is not _Walker.walk_tuple:
             if id(value) in self.seen:
                 return
             self.seen.add(id(value))
@@ -128,27 +131,27 @@ class _Walker:
     def mark(self, value: Any, path: str, state: Iterable[Any]) -> None:
         self.reach.marks[id(value)] = Mark(value, path, list(state))
 
-    def tuple(self, value: Any, path: str) -> None:
+    def walk_tuple(self, value: Any, path: str) -> None:
         for i, member in enumerate(value):  # immutable, so its members are part of the slot that holds it
             self.visit(member, f"{path}[{i}]")
 
     def contains(self, container: Any, path: str, keys: Iterable[Hashable]) -> None:
         self.reach.containers[id(container)] = path, frozenset(keys)
 
-    def list(self, value: Any, path: str) -> None:
+    def walk_list(self, value: Any, path: str) -> None:
         self.contains(value, path, range(len(value)))
         for i, member in enumerate(value):
             self.put(value, i, f"{path}[{i}]", member)
         self.attributes(value, path)
 
-    def dict(self, value: Any, path: str) -> None:
+    def walk_dict(self, value: Any, path: str) -> None:
         self.contains(value, path, dict.keys(value))
         self.mark(value, path, dict.keys(value))  # the order counts
         for key, member in list(dict.items(value)):
             self.put(value, key, f"{path}[{key!r}]", member)
         self.attributes(value, path)
 
-    def object(self, value: Any, path: str) -> None:
+    def walk_object(self, value: Any, path: str) -> None:
         self.attributes(value, path)
         self.visit(type(value), type(value).__name__)
 
@@ -158,13 +161,13 @@ class _Walker:
             self.contains(own, path, own)
             for name, member in list(own.items()):
                 self.put(own, name, f"{path}.{name}", member)
-        named = {n: m for n in _slot_names(type(value)) if (m := _attribute(value, n)) is not _MISSING}
+        named = {n: m for n in _slot_names(_kind(value)) if (m := _attribute(value, n)) is not _MISSING}
         if named:
             self.contains(value, path, named)
         for name, member in named.items():
             self.put(value, name, f"{path}.{name}", member)
 
-    def type(self, value: Any, path: str) -> None:
+    def walk_type(self, value: Any, path: str) -> None:
         self.contains(value, path, vars(value))
         for name, member in list(vars(value).items()):
             if type(member) in (staticmethod, classmethod):
@@ -209,7 +212,7 @@ class _Walker:
         same = self.frame.f_locals.get(name) is probe
         cell.cell_contents = value
         if sys.version_info < (3, 13):
-            self.frame.f_locals  # refresh the snapshot
+            _ = self.frame.f_locals  # refreshes the snapshot
         return same
 
     def method(self, value: Any, path: str) -> None:
@@ -232,7 +235,7 @@ class _Walker:
                 continue
             value = scope[name]
             if value is random:
-                self.visit(random._inst, name)  # type: ignore[attr-defined]
+                self.visit(random._inst, name)
             elif type(value) is not ModuleType:
                 self.put(scope, name, name, value)
             elif _root(value.__name__) == self.package:
@@ -243,7 +246,7 @@ class _Walker:
     def members(self, value: Any, path: str) -> None:
         self.mark(value, path, sorted(map(id, value)))
 
-    def bytes(self, value: Any, path: str) -> None:
+    def walk_bytes(self, value: Any, path: str) -> None:
         state = bytes(value)
         if type(value) is np.ndarray:
             state = b"%r" % [value.shape, value.dtype.str] + state
@@ -252,7 +255,7 @@ class _Walker:
     def objects(self, value: Any, path: str) -> None:
         self.mark(value, path, value.flat)
 
-    def random(self, value: Any, path: str) -> None:
+    def walk_random(self, value: Any, path: str) -> None:
         state = value.getstate() if isinstance(value, random.Random) else value.bit_generator.state
         self.mark(value, path, [repr(state)])
 
@@ -280,10 +283,10 @@ _HANDLERS: dict[type, Callable[[_Walker, Any, str], None]] = {
     BuiltinFunctionType: _Walker.method,
     functools.partial: _Walker.partial,
     GeneratorType: _Walker.generator,
-    bytearray: _Walker.bytes,
-    array.array: _Walker.bytes,
-    np.ndarray: lambda w, x, path: w.objects(x, path) if x.dtype.hasobject else w.bytes(x, path),
-    np.random.Generator: _Walker.random,
+    bytearray: _Walker.walk_bytes,
+    array.array: _Walker.walk_bytes,
+    np.ndarray: lambda w, x, path: w.objects(x, path) if x.dtype.hasobject else w.walk_bytes(x, path),
+    np.random.Generator: _Walker.walk_random,
     np.random.RandomState: lambda w, x, path: w.mark(x, path, [repr(x.get_state(legacy=False))]),
     type(functools.cache(len)): _Walker.wrapper,
 }
@@ -292,8 +295,13 @@ _ATOMS = (type(None), int, float, complex, str, bytes, bool, range, slice, froze
 _HOLDERS = ("collections", "types", "argparse", "functools")
 
 
+def _kind(value: Any) -> Any:
+    """type(value), which mypy does not take for hashable."""
+    return type(value)
+
+
 @functools.cache
-def _handler(kind: type) -> Callable[[_Walker, Any, str], None] | None:
+def _handler(kind: Any) -> Callable[[_Walker, Any, str], None] | None:
     """How to walk instances of a class; None for what holds no state that a program changes."""
     module = getattr(kind, "__module__", None)
     if kind in _ATOMS or is_internal(module or ""):
@@ -301,26 +309,28 @@ def _handler(kind: type) -> Callable[[_Walker, Any, str], None] | None:
     if kind in _HANDLERS:
         return _HANDLERS[kind]
     for base, handle in (
-        (tuple, _Walker.tuple),
-        (list, _Walker.list),
-        (collections.deque, _Walker.list),
-        (dict, _Walker.dict),
+        (tuple, _Walker.walk_tuple),
+        (list, _Walker.walk_list),
+        (collections.deque, _Walker.walk_list),
+        (dict, _Walker.walk_dict),
         (set, _Walker.members),
-        (random.Random, _Walker.random),
+        (random.Random, _Walker.walk_random),
     ):
         if issubclass(kind, base):
             return handle
     if issubclass(kind, type):
-        return lambda walker, value, path: None if _foreign(value.__module__) else walker.type(value, path)
+        return lambda walker, value, path: (
+            None if _foreign(value.__module__) else walker.walk_type(value, path)
+        )
     if hasattr(kind, "__next__") and _foreign(module):
         return _Walker.iterator
     if _opaque(module) or (_foreign(module) and _root(module) not in _HOLDERS):
         return None
-    return _Walker.object
+    return _Walker.walk_object
 
 
 @functools.cache
-def _slot_names(kind: type) -> tuple[str, ...]:
+def _slot_names(kind: Any) -> tuple[str, ...]:
     """The names in the `__slots__` of a class and its bases."""
     names: list[str] = []
     for base in kind.__mro__:
@@ -362,7 +372,7 @@ def _foreign(module: str | None) -> bool:
 
 def is_object(value: Any) -> bool:
     """Whether a value is an instance of somebody's class, with attributes."""
-    return _handler(type(value)) is _Walker.object
+    return _handler(_kind(value)) is _Walker.walk_object
 
 
 def is_container(value: Any) -> bool:
@@ -409,7 +419,7 @@ def rebuild(like: Any, new: list[Any]) -> Any:
 
 
 def _attribute_names(value: Any) -> list[str]:
-    return [*getattr(value, "__dict__", ()), *_slot_names(type(value))]
+    return [*getattr(value, "__dict__", ()), *_slot_names(_kind(value))]
 
 
 def write(changes: list[tuple[Slot, Any]]) -> None:
@@ -471,7 +481,7 @@ def _read(code: CodeType) -> CodeFacts:
     stores: dict[int, str] = {}
     iterates: set[int] = set()
     collects: set[int] = set()
-    for this, following in zip(instructions, instructions[1:]):
+    for this, following in itertools.pairwise(instructions):
         if following.opname.startswith("STORE_") and following.opname not in (
             "STORE_SUBSCR",
             "STORE_ATTR",
@@ -485,7 +495,8 @@ def _read(code: CodeType) -> CodeFacts:
     loops = [(i.offset, i.argval) for i in instructions if i.opname == "FOR_ITER"]
     for i in instructions:
         if i.opname in ("LIST_APPEND", "SET_ADD", "MAP_ADD"):
-            # The operand counts what lies on the stack above the collection: one iterator for each loop in between.
+            # The operand counts what lies on the stack above the collection: one iterator for each loop in
+            # between.
             depth = (i.arg or 1) - 1
             around = [start for start, end in loops if start < i.offset < end]
             collects.update(around[-depth:] if depth else [])
@@ -521,7 +532,9 @@ def local_names(frame: FrameType) -> list[str]:
 
 @functools.cache
 def compared_names(code: CodeType) -> frozenset[str]:
-    """Variables that a code object compares with other variables by `is`; "*" for what is no plain variable."""
+    """Variables that a code object compares with other variables by `is`; "*" for what is no plain
+    variable.
+    """
     names: set[str] = set()
     code_list = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG", "NOP")]
     for at, this in enumerate(code_list):
@@ -535,9 +548,7 @@ def compared_names(code: CodeType) -> frozenset[str]:
                     names.update(
                         (i.argval if isinstance(i.argval, tuple) else (str(i.argval),)) if plain else "*"
                     )
-        elif right.opname.startswith("BINARY_"):
-            names.add("*")
-        elif (
+        elif right.opname.startswith("BINARY_") or (
             right.opname == "LOAD_ATTR" and right.argval != "dtype" and not str(right.argval).startswith("__")
         ):
             names.add("*")

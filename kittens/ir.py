@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 from kittens.dtypes import DType
 from kittens.errors import Location
@@ -50,8 +50,8 @@ class Extent:
 class TensorType:
     """A tensor in global memory, or a view of one: element type, and for each axis what is known of it.
 
-    `strides` are in elements; an axis whose stride is known to be 1 is contiguous. `alignment` is that of the first
-    element of a parameter, in bytes (a power of two up to 16).
+    `strides` are in elements; an axis whose stride is known to be 1 is contiguous. `alignment` is that of the
+    first element of a parameter, in bytes (a power of two up to 16).
     """
 
     dtype: DType
@@ -70,12 +70,14 @@ class TensorType:
         )
 
 
-Type = Union[TileType, TensorType]
+Type = TileType | TensorType
 
 
 @dataclass(eq=False)
 class Value:
-    """One result of an operation, or one argument of a region or function. `name` is the user's own where known."""
+    """One result of an operation, or one argument of a region or function. `name` is the user's own where
+    known.
+    """
 
     type: Type
     name: str = ""
@@ -119,8 +121,8 @@ class Op:
 class Function:
     """A traced kernel.
 
-    body.args are the parameters in the order of the kernel's positional ones (absent ones left out); `constants`
-    are the compile-time values it was traced with; `grid_rank` is the number of program axes.
+    body.args are the parameters in the order of the kernel's positional ones (absent ones left out);
+    `constants` are the compile-time values it was traced with; `grid_rank` is the number of program axes.
     """
 
     name: str
@@ -170,17 +172,19 @@ def same(a: Region, b: Region, pairs: dict[int, Value] | None = None) -> bool:
     def bind(xs: list[Value], ys: list[Value]) -> bool:
         if [x.type for x in xs] != [y.type for y in ys]:
             return False
-        pairs.update((id(x), y) for x, y in zip(xs, ys))
+        pairs.update((id(x), y) for x, y in zip(xs, ys, strict=True))
         return True
 
     if not bind(a.args, b.args) or len(a.ops) != len(b.ops):
         return False
-    for p, q in zip(a.ops, b.ops):
+    for p, q in zip(a.ops, b.ops, strict=True):
         if p.name != q.name or len(p.operands) != len(q.operands) or not same_attrs(p.attrs, q.attrs):
             return False
         if not all(map(match, p.operands, q.operands)) or len(p.regions) != len(q.regions):
             return False
-        if not all(same(r, s, pairs) for r, s in zip(p.regions, q.regions)) or not bind(p.results, q.results):
+        if not all(same(r, s, pairs) for r, s in zip(p.regions, q.regions, strict=True)) or not bind(
+            p.results, q.results
+        ):
             return False
     return True
 

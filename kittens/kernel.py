@@ -20,8 +20,8 @@ from kittens.verify import verify
 
 
 class Tunable:
-    """Marks a constant whose value the target chooses. `kt.tunable(64, 128)` lists candidates, the first for targets
-    that ship no value; bare `kt.tunable` leaves it to the target and the caller."""
+    """Marks a constant whose value the target chooses. `kt.tunable(64, 128)` lists candidates, the first for
+    targets that ship no value; bare `kt.tunable` leaves it to the target and the caller."""
 
     def __init__(self, *candidates: Any):
         self.candidates = candidates
@@ -39,8 +39,9 @@ tunable = Tunable()
 class Kernel:
     """A kernel. Call it with arrays and scalars to run it.
 
-    Positional parameters of the function are tensors, run-time scalars or None; keyword-only ones are compile-time
-    constants. `on=` chooses the target (the default is where the arrays live). The call returns a `Run`.
+    Positional parameters of the function are tensors, run-time scalars or None; keyword-only ones are
+    compile-time constants. `on=` chooses the target (the default is where the arrays live). The call returns
+    a `Run`.
     """
 
     def __init__(self, function: Callable[..., Any], grid: Any):
@@ -89,13 +90,15 @@ class Kernel:
     def bind(
         self, args: tuple[Any, ...], constants: dict[str, Any]
     ) -> tuple[dict[str, Argument], dict[str, Any]]:
-        """Arguments by name, described; and the constants given. Raises ArgumentError for what does not fit."""
+        """Arguments by name, described; and the constants given. Raises ArgumentError for what does not
+        fit.
+        """
         if len(args) > len(self.params):
             raise ArgumentError(
                 f"kernel {self.name} takes {len(self.params)} arguments, not {len(args)}",
                 hint=f"they are {', '.join(self.params)}; constants are given by name",
             )
-        values = dict(zip(self.params, args))
+        values = dict(zip(self.params, args, strict=False))
         given = dict(constants)
         for name in self.params:
             if name in given:
@@ -120,7 +123,9 @@ class Kernel:
     def settle(
         self, target: Target | None, arguments: dict[str, Argument], given: dict[str, Any]
     ) -> dict[str, Any]:
-        """Every constant's value: what the caller gave, else the default, else what the target ships for tunables."""
+        """Every constant's value: what the caller gave, else the default, else what the target ships for
+        tunables.
+        """
         settled = {**self.constants, **given}
         missing = [n for n, v in settled.items() if v is inspect.Parameter.empty]
         if missing:
@@ -149,7 +154,8 @@ class Kernel:
                 hash(value)
             except TypeError:
                 raise ArgumentError(
-                    f"the constant {name!r} of kernel {self.name} is a {type(value).__name__}, which cannot be a constant",
+                    f"the constant {name!r} of kernel {self.name} is a {type(value).__name__}, which "
+                    "cannot be a constant",
                     hint="use a number, string, dtype or tuple",
                 ) from None
         return settled
@@ -199,7 +205,7 @@ def _matches(type: Any, argument: Argument) -> bool:
     """Whether an argument has the extents that a trace was specialised on."""
     if not isinstance(type, TensorType) or not isinstance(argument, TensorArg):
         return True
-    return all(e.value is None or e.value == n for e, n in zip(type.dims, argument.shape))
+    return all(e.value is None or e.value == n for e, n in zip(type.dims, argument.shape, strict=True))
 
 
 def _trace(
@@ -278,8 +284,8 @@ def tensor_parameter(executor: Any, name: str, argument: TensorArg, value: Any) 
 def kernel(function: Callable[..., Any] | None = None, *, grid: Any = 1) -> Any:
     """Make a function a kernel: @kt.kernel(grid=lambda x, BLOCK: kt.cdiv(x.shape[0], BLOCK)).
 
-    grid: the number of programs along each axis (1 to 3): an int, a tuple, or a function of any of the kernel's
-    arguments and constants, by name, in which tensors have `shape` and `dtype` as Python values.
+    grid: the number of programs along each axis (1 to 3): an int, a tuple, or a function of any of the
+    kernel's arguments and constants, by name, in which tensors have `shape` and `dtype` as Python values.
     """
     if function is not None:
         return Kernel(function, grid)

@@ -1,10 +1,12 @@
-"""The functions a kernel is written with, beyond operators on tiles. Re-exported as `kt.load`, `kt.exp2`, ..."""
+"""The functions a kernel is written with, beyond operators on tiles. Re-exported as `kt.load`, `kt.exp2`,
+...
+"""
 
 from __future__ import annotations
 
 import math
 import os
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -37,8 +39,8 @@ from kittens.tile import (
 
 inf = math.inf
 nan = math.nan
-Number = Union[int, float]
-Like = Union[Tile, int, float]
+Number = int | float
+Like = Tile | int | float
 
 # Making tiles.
 
@@ -76,7 +78,9 @@ def arange(size: Any, dtype: Any = int32) -> Tile:
 
 
 def indices(coordinate: Like, size: Any) -> Tile:
-    """Positions along one axis of the tile at a tile coordinate: coordinate * size + arange(size), in int64."""
+    """Positions along one axis of the tile at a tile coordinate: coordinate * size + arange(size), in
+    int64.
+    """
     n = extent(size)
     return binary("add", binary("mul", cast(integer(coordinate, "a tile coordinate"), int64), n), arange(n))
 
@@ -94,8 +98,8 @@ def cols(coordinate: Like, size: Any) -> Tile:
 def program_id(axis: int | None = None, *, order: str = "linear") -> Any:
     """The coordinates of this program in the grid: int64 scalars, a tuple of them for a grid of several axes.
 
-    `axis` picks one. order="grouped" lets the target choose which coordinates run near each other in time and place
-    (for its caches or chiplets); every coordinate still occurs exactly once.
+    `axis` picks one. order="grouped" lets the target choose which coordinates run near each other in time and
+    place (for its caches or chiplets); every coordinate still occurs exactly once.
     """
     if order not in ("linear", "grouped"):
         _fail(ArgumentError, f"no program order {order!r}", "the orders are 'linear' and 'grouped'")
@@ -118,8 +122,11 @@ def _grid(name: str, axis: int | None, attrs: dict[str, Any]) -> Any:
 # Memory.
 
 
-def load(tensor: Tensor | str | os.PathLike[str], coordinates: Any = (), shape: Any = (), *, pad: Number = 0) -> Any:
-    """The tile of `shape` at tile coordinates (multiples of its extents) of a tensor with as many axes (0, 1 or 2).
+def load(
+    tensor: Tensor | str | os.PathLike[str], coordinates: Any = (), shape: Any = (), *, pad: Number = 0
+) -> Any:
+    """The tile of `shape` at tile coordinates (multiples of its extents) of a tensor with as many axes (0, 1
+    or 2).
 
     Elements outside the tensor are `pad`. With no coordinates, the one element of a fully indexed tensor.
     Outside kernels, kt.load(path) reads a compiled kernel that `kernel.compile(...).save(path)` wrote.
@@ -141,7 +148,9 @@ def load(tensor: Tensor | str | os.PathLike[str], coordinates: Any = (), shape: 
 
 
 def store(tensor: Tensor, coordinates: Any, value: Tile) -> None:
-    """Write a tile at tile coordinates of a tensor; elements outside are dropped. Floats are rounded to its dtype."""
+    """Write a tile at tile coordinates of a tensor; elements outside are dropped. Floats are rounded to
+    its dtype.
+    """
     view = _tensor(tensor, "kt.store")
     apply("store", (view, *_coordinates(coordinates), _stored(view, value, "kt.store")), {})
 
@@ -149,7 +158,8 @@ def store(tensor: Tensor, coordinates: Any, value: Tile) -> None:
 def store_add(tensor: Tensor, coordinates: Any, value: Tile) -> None:
     """Add a tile to a tensor in memory, atomically for each element.
 
-    The order in which programs add is not determined, so a float result may differ from run to run; integers do not.
+    The order in which programs add is not determined, so a float result may differ from run to run; integers
+    do not.
     """
     view = _tensor(tensor, "kt.store_add")
     apply("store_add", (view, *_coordinates(coordinates), _stored(view, value, "kt.store_add")), {})
@@ -157,7 +167,8 @@ def store_add(tensor: Tensor, coordinates: Any, value: Tile) -> None:
 
 def _tensor(x: Any, what: str) -> Tensor:
     if not isinstance(x, Tensor):
-        _fail(DTypeError, f"{what} takes a tensor first, not {f'a tile {x.type}' if isinstance(x, Tile) else repr(x)}",
+        _fail(DTypeError, f"{what} takes a tensor first, not "
+                          f"{f'a tile {x.type}' if isinstance(x, Tile) else repr(x)}",
               "tensors are the positional parameters of a kernel that were given arrays")  # fmt: skip
     return x
 
@@ -301,7 +312,7 @@ def fma(a: Like, b: Like, c: Like) -> Tile:
     return result
 
 
-def where(condition: Tile, a: Like, b: Like) -> Tile:
+def where(condition: Tile | Any, a: Like, b: Like) -> Tile:
     """`a` where the bool tile holds, else `b`; the three broadcast together."""
     if not isinstance(condition, Tile) or condition.dtype != bool_:
         came = condition.type if isinstance(condition, Tile) else repr(condition)
@@ -346,7 +357,8 @@ def silu(x: Tile) -> Tile:
 
 
 def gelu(x: Tile, approximate: str = "none") -> Tile:
-    """0.5 x (1 + erf(x / sqrt 2)), or with approximate="tanh" 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+    """0.5 x (1 + erf(x / sqrt 2)), or with approximate="tanh" 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715
+    x^3))).
 
     Computed in float32 for 16-bit floats.
     """
@@ -374,7 +386,9 @@ def cdiv(a: Any, b: Any) -> Any:
 
 
 def round_up(n: Any, multiple: int) -> int:
-    """The least multiple of `multiple` not below a constant `n` (an extent is made constant); for tile shapes."""
+    """The least multiple of `multiple` not below a constant `n` (an extent is made constant); for tile
+    shapes.
+    """
     return -(-static(n, "the first argument of kt.round_up") // multiple) * multiple
 
 
@@ -382,7 +396,9 @@ def round_up(n: Any, multiple: int) -> int:
 
 
 def mma(a: Tile, b: Tile, acc: Tile | None = None) -> Tile:
-    """acc + a @ b in one accumulation: float32 for floats, int32 for 8-bit integers. The order of summation is free."""
+    """acc + a @ b in one accumulation: float32 for floats, int32 for 8-bit integers. The order of
+    summation is free.
+    """
     return matmul(a, b, acc)
 
 
@@ -408,12 +424,12 @@ def join(a: Tile, b: Tile, axis: int = -1, *, pairs: bool = False) -> Tile:
     return result
 
 
-def expand_dims(x: Tile, axis: int) -> Tile:
+def expand_dims(x: Tile, axis: int | Any) -> Tile:
     """The tile with a new axis of extent 1 at position `axis`."""
     if not isinstance(axis, int) or not -x.ndim - 1 <= axis <= x.ndim:
         _fail(ShapeError, f"no place {axis!r} for a new axis in a tile of shape {x.shape}")
     at = axis + x.ndim + 1 if axis < 0 else axis
-    return reshape(x, x.shape[:at] + (1,) + x.shape[at:])
+    return reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
 
 
 def cumsum(x: Tile, axis: int) -> Tile:
@@ -439,15 +455,17 @@ def random_uniform(seed: Like, counter: Tile) -> Tile:
 # Telling the author.
 
 
-def device_print(text: str, *values: Tile) -> None:
+def device_print(text: str | Any, *values: Tile) -> None:
     """Print a text with `{}` in it for each value, once for each program, with the program's coordinates."""
     if not isinstance(text, str) or text.count("{}") != len(values):
         _fail(ArgumentError, f"{text!r} has not one {{}} for each of {len(values)} values")
     apply("print", [as_tile(v) for v in values], {"text": text})
 
 
-def device_assert(condition: Tile, message: str = "assertion failed") -> None:
-    """Stop with an error that names the program if any element of a bool tile is false (where the target checks)."""
+def device_assert(condition: Tile | Any, message: str = "assertion failed") -> None:
+    """Stop with an error that names the program if any element of a bool tile is false (where the target
+    checks).
+    """
     if not isinstance(condition, Tile) or condition.dtype != bool_:
         _fail(
             DTypeError,

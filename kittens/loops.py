@@ -1,18 +1,18 @@
 """How a loop or a branch is traced, without its source text.
 
-The body is run with symbolic tiles, and every place that a program can write to (see `frames`) is compared before and
-after. The first pass runs as Python would run it: with whatever the places hold. For kt.when that is all; what changed
-becomes a result. For kt.range the body runs again with what changed replaced:
+The body is run with symbolic tiles, and every place that a program can write to (see `frames`) is compared
+before and after. The first pass runs as Python would run it: with whatever the places hold. For kt.when that
+is all; what changed becomes a result. For kt.range the body runs again with what changed replaced:
 
 - a tile by an argument of the loop's region: it is carried;
 - a Python integer by a `Counter`, a carried scalar that goes on behaving as an integer;
 - a list, dict or object that every pass makes anew, by one with such members;
-- anything else by a `Stale`, which refuses to be read: a mere temporary passes, a variable that Python would carry is
-  refused.
+- anything else by a `Stale`, which refuses to be read: a mere temporary passes, a variable that Python
+  would carry is refused.
 
-That goes on until no more is found to change. Then two passes, one of them with everything as it was before the loop,
-must have given the same IR: a body that looks at what tracing cannot see (whether a variable is None, a random number,
-the state of an iterator) is refused, never mistraced.
+That goes on until no more is found to change. Then two passes, one of them with everything as it was before
+the loop, must have given the same IR: a body that looks at what tracing cannot see (whether a variable is
+None, a random number, the state of an iterator) is refused, never mistraced.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ _MAX_PASSES = 10
 
 
 class Stale:
-    """Stands in a variable whose Python value changes in a loop and cannot be carried; reading it is an error."""
+    """Stands in a variable whose Python value changes in a loop and cannot be carried; reading it is an
+    error.
+    """
 
     def __init__(self, message: str, hint: str):
         object.__setattr__(self, "_said", (message, hint))
@@ -51,19 +53,70 @@ class Stale:
         raise ControlFlowError(message, hint=hint, location=here())
 
     def __getattribute__(self, name: str) -> Any:
-        if name == "_refuse":
-            return object.__getattribute__(self, name)
-        Stale._refuse(self)
+        if name != "_refuse":
+            Stale._refuse(self)
+        return object.__getattribute__(self, name)
 
     def __repr__(self) -> str:
         return f"<not to be read: {object.__getattribute__(self, '_said')[0]}>"
 
 
-for _name in (
-    "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod matmul rmatmul pow rpow neg pos abs "
-    "invert and rand or ror xor rxor lshift rlshift rshift rrshift lt le gt ge eq ne bool index int float len iter "
-    "next getitem setitem delitem contains call str format hash setattr enter exit"
-).split():
+for _name in [
+    "add",
+    "radd",
+    "sub",
+    "rsub",
+    "mul",
+    "rmul",
+    "truediv",
+    "rtruediv",
+    "floordiv",
+    "rfloordiv",
+    "mod",
+    "rmod",
+    "matmul",
+    "rmatmul",
+    "pow",
+    "rpow",
+    "neg",
+    "pos",
+    "abs",
+    "invert",
+    "and",
+    "rand",
+    "or",
+    "ror",
+    "xor",
+    "rxor",
+    "lshift",
+    "rlshift",
+    "rshift",
+    "rrshift",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "ne",
+    "bool",
+    "index",
+    "int",
+    "float",
+    "len",
+    "iter",
+    "next",
+    "getitem",
+    "setitem",
+    "delitem",
+    "contains",
+    "call",
+    "str",
+    "format",
+    "hash",
+    "setattr",
+    "enter",
+    "exit",
+]:
     setattr(Stale, f"__{_name}__", Stale._refuse)
 
 
@@ -71,8 +124,8 @@ for _name in (
 class Carried:
     """A leaf that a loop or branch carries: its type, and whether Python has an integer there.
 
-    integer: "" if it is a tile before and after, "counter" if it is a Python integer before and after, "loose" if it
-    is one on one side only.
+    integer: "" if it is a tile before and after, "counter" if it is a Python integer before and after,
+    "loose" if it is one on one side only.
     """
 
     type: TileType
@@ -88,7 +141,9 @@ class Carried:
 
 @dataclass
 class Pass:
-    """One run of the body: its region, the arguments of carried leaves, and what every place held at its start."""
+    """One run of the body: its region, the arguments of carried leaves, and what every place held at its
+    start.
+    """
 
     region: Region
     entry: Reach
@@ -97,7 +152,9 @@ class Pass:
 
 
 class LoopTrace:
-    """The iterator behind a `for` over kt.range or kt.when while tracing. It yields once for each pass over the body."""
+    """The iterator behind a `for` over kt.range or kt.when while tracing. It yields once for each pass
+    over the body.
+    """
 
     def __init__(self, trace: Trace, control: Control, frame: FrameType):
         self.trace = trace
@@ -139,7 +196,8 @@ class LoopTrace:
     # A pass begins.
 
     def _begin_first(self) -> Tile | None:
-        """The first pass sees what Python sees, but for tiles held in several places: each gets a Tile of its own.
+        """The first pass sees what Python sees, but for tiles held in several places: each gets a Tile of its
+        own.
 
         So a place is known to change even if it takes the value of a place that held the same tile.
         """
@@ -237,7 +295,8 @@ class LoopTrace:
             if not self._equal(self.first, this):
                 self._refuse(
                     f"the body of {self.control.spelled} gives other operations when it runs again",
-                    "it depends on Python state that changes from pass to pass (an iterator, a random number, "
+                    "it depends on Python state that changes from pass to pass (an iterator, a random "
+                    "number, "
                     "whether a variable is None): make that a tile, or loop over Python constants",
                 )
             if not this.arguments:
@@ -254,7 +313,9 @@ class LoopTrace:
         _put_back(self.original, self._walk())
 
     def _equal(self, first: Pass, this: Pass) -> bool:
-        """Whether two passes gave the same IR. In a first pass, tiles from before the loop stand for arguments."""
+        """Whether two passes gave the same IR. In a first pass, tiles from before the loop stand for
+        arguments.
+        """
         if first.arguments:
             return first.arguments.keys() == this.arguments.keys() and same(first.region, this.region)
         before = {at: self._leaf(at).value for at in this.arguments}
@@ -281,7 +342,8 @@ class LoopTrace:
             now = after.marks.get(id(mark.owner))
             if now is not None and not mark.same(now):
                 self._refuse(
-                    f"{mark.path} (a {type(mark.owner).__name__}) changes in the body of {self.control.spelled}",
+                    f"{mark.path} (a {type(mark.owner).__name__}) changes in the body of "
+                    f"{self.control.spelled}",
                     "Python state that changes from pass to pass cannot be carried: only tiles, integers and "
                     "lists, dicts and objects of them, of constant size",
                 )
@@ -301,9 +363,12 @@ class LoopTrace:
                     )
                 continue
             new = after.slots[key][1]
-            if new is not value:
-                more |= self._changed(this, after, key, slot, value, new)
-            elif key in self.remade or type(value) in (Tile, Counter) or issubclass(type(value), tuple):
+            if (
+                new is not value
+                or key in self.remade
+                or type(value) in (Tile, Counter)
+                or issubclass(type(value), tuple)
+            ):
                 more |= self._changed(this, after, key, slot, value, new)
         return more
 
@@ -395,14 +460,17 @@ class LoopTrace:
         return True
 
     def _check_identity(self) -> None:
-        """Refuse `a is b` on what is carried: whether two places hold one tile may differ from pass to pass."""
+        """Refuse `a is b` on what is carried: whether two places hold one tile may differ from pass to
+        pass.
+        """
         for key, _ in self.carried:
             slot = self.original.slots[key][0]
             for code in self.original.codes:
                 names = frames.compared_names(code)
                 if names and (code is not self.frame.f_code or names & {slot.key, "*"}):
                     self._refuse(
-                        f"{slot.path} is carried by this loop, and {code.co_name} compares variables with `is`",
+                        f"{slot.path} is carried by this loop, and {code.co_name} compares variables with "
+                        "`is`",
                         "whether two variables hold one tile is not known while tracing",
                     )
 
@@ -444,11 +512,15 @@ class LoopTrace:
         changes: list[tuple[Slot, Any]] = []
         for key, (slot, value) in self.original.slots.items():
             numbers = itertools.count()
+
+            def result(leaf: Any, key: Key = key, numbers: Iterator[int] = numbers) -> Any:
+                return results.get((key, next(numbers)), leaf)
+
             if key in self.stale:
                 new: Any = self.stale[key]
             else:
                 deep = key in self.remade
-                new = frames.map_leaves(value, lambda x, k=key, n=numbers: results.get((k, next(n)), x), deep)
+                new = frames.map_leaves(value, result, deep)
             if this.entry.slots.get(key, _NOTHING)[1] is not new:
                 changes.append((slot, new))
         changes += self._end_temporaries()
@@ -491,7 +563,12 @@ def _as(leaf: Any, dtype: DType) -> Tile:
 
 def _leaves(value: Any, deep: bool) -> list[Any]:
     out: list[Any] = []
-    frames.map_leaves(value, lambda leaf: (out.append(leaf), leaf)[1], deep)
+
+    def note(leaf: Any) -> Any:
+        out.append(leaf)
+        return leaf
+
+    frames.map_leaves(value, note, deep)
     return out
 
 

@@ -1,4 +1,6 @@
-"""Global memory as the reference sees it: NumPy views, tiles read with padding and written inside bounds only."""
+"""Global memory as the reference sees it: NumPy views, tiles read with padding and written inside bounds
+only.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from kittens.dtypes import Array
 
 
 def view(name: str, tensor: Array, operands: Sequence[int], attrs: dict[str, Any]) -> Array:
-    """The NumPy view that an `index`, `slice` or `permute` gives. Outside its axis, an index gives an empty view."""
+    """The NumPy view that an `index`, `slice` or `permute` gives. Outside its axis, an index gives an
+    empty view.
+    """
     if name == "permute":
         return tensor.transpose(attrs["perm"])
     axis = attrs["axis"]
@@ -27,16 +31,20 @@ def view(name: str, tensor: Array, operands: Sequence[int], attrs: dict[str, Any
 
 
 def _outside(dtype: Any, rank: int) -> Array:
-    """A view with nothing in it. A scalar view cannot be empty in NumPy, so it gets an axis that `window` knows of."""
+    """A view with nothing in it. A scalar view cannot be empty in NumPy, so it gets an axis that `window`
+    knows of.
+    """
     return np.empty((0,) * max(rank, 1), dtype)
 
 
 def window(
     tensor: Array, coordinates: Sequence[int], shape: Sequence[int]
 ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Where a tile meets a tensor: (slices of the tensor, slices of the tile); empty slices where it does not."""
+    """Where a tile meets a tensor: (slices of the tensor, slices of the tile); empty slices where it does
+    not.
+    """
     inside, within = [], []
-    for c, n, extent in zip(coordinates, shape, tensor.shape):
+    for c, n, extent in zip(coordinates, shape, tensor.shape, strict=False):
         start = c * n
         lo, hi = min(max(start, 0), extent), min(max(start + n, 0), extent)
         inside.append(slice(lo, hi))

@@ -1,7 +1,8 @@
-"""Backends are pluggy plugins found through the entry-point group `kittens.backends`; ours are found the same way.
+"""Backends are pluggy plugins found through the entry-point group `kittens.backends`; ours are found the same
+way.
 
-A backend is a module (or object) with functions marked `@kittens.plugins.hookimpl` and named as below. Each function
-answers for its own targets and returns None for others. docs/writing-a-backend.md is the guide.
+A backend is a module (or object) with functions marked `@kittens.plugins.hookimpl` and named as below. Each
+function answers for its own targets and returns None for others. docs/writing-a-backend.md is the guide.
 """
 
 from __future__ import annotations
@@ -36,11 +37,15 @@ class Hooks:
 
     @hookspec(firstresult=True)
     def kittens_adopt(self, array: Any) -> TensorArg | None:
-        """Describe an array without copying it, with the target where it lives; None if the array is not yours."""
+        """Describe an array without copying it, with the target where it lives; None if the array is not
+        yours.
+        """
 
     @hookspec(firstresult=True)
     def kittens_empty(self, like: Any, shape: tuple[int, ...], dtype: DType) -> Any:
-        """A new array, its elements not set, of the library and on the device of `like`; None if that is not yours."""
+        """A new array, its elements not set, of the library and on the device of `like`; None if that is
+        not yours.
+        """
 
     @hookspec(firstresult=True)
     def kittens_numerics(self, target: Target) -> Numerics | None:
@@ -99,7 +104,9 @@ def _loaded() -> tuple[pluggy.PluginManager, dict[str, str]]:
 
 
 def register(manager: pluggy.PluginManager, plugin: object, name: str) -> None:
-    """Register a backend; a function whose name or arguments match no hook is an error and leaves nothing registered."""
+    """Register a backend; a function whose name or arguments match no hook is an error and leaves nothing
+    registered.
+    """
     try:
         manager.register(plugin, name)
         manager.check_pending()
@@ -125,7 +132,9 @@ def targets() -> list[TargetInfo]:
 
 
 def check(target: Target) -> Target:
-    """`target` itself. Raises TargetError, with the known names, if no backend has it; UnavailableError if its backend failed to load."""
+    """`target` itself. Raises TargetError, with the known names, if no backend has it; UnavailableError if
+    its backend failed to load.
+    """
     infos = {info.name for info in targets()}
     plain = str(Target(target.backend, target.arch))
     if plain in infos and (target.simulated is False or f"{plain}@sim" in infos):

@@ -27,7 +27,8 @@ class Launch:
 
 @dataclass(frozen=True)
 class Run:
-    """What a kernel call says of itself: where it ran and how ("executed" on silicon, "simulated" on the CPU).
+    """What a kernel call says of itself: where it ran and how ("executed" on silicon, "simulated" on the
+    CPU).
 
     The reference is "executed" on `numpy`.
     """
@@ -40,7 +41,9 @@ class Run:
 
 
 def choose_target(arguments: dict[str, Argument], on: str | Target | None) -> Target:
-    """The target named by `on`, or the one where all arrays live. Raises ArgumentError if they do not agree."""
+    """The target named by `on`, or the one where all arrays live. Raises ArgumentError if they do not
+    agree.
+    """
     if on is not None:
         return plugins.check(parse(on))
     places = {

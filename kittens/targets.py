@@ -1,9 +1,12 @@
-"""Names of targets: `backend[:arch-or-device][@sim]`, such as `numpy`, `cuda:sm_90a`, `cuda:0`, `hip:gfx950@sim`."""
+"""Names of targets: `backend[:arch-or-device][@sim]`, such as `numpy`, `cuda:sm_90a`, `cuda:0`,
+`hip:gfx950@sim`.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 from kittens.errors import TargetError
 
@@ -12,8 +15,8 @@ from kittens.errors import TargetError
 class Target:
     """A place where kernels run or for which they are compiled.
 
-    backend: name of the plugin. arch: the architecture, if named. index: the device, if named. simulated: run the
-    generated source on the CPU.
+    backend: name of the plugin. arch: the architecture, if named. index: the device, if named. simulated: run
+    the generated source on the CPU.
     """
 
     backend: str
@@ -26,7 +29,7 @@ class Target:
         return self.backend + (f":{detail}" if detail else "") + ("@sim" if self.simulated else "")
 
 
-def parse(text: str | Target) -> Target:
+def parse(text: str | Target | Any) -> Target:
     """The target a user named. Raises TargetError for a malformed name."""
     if isinstance(text, Target):
         return text
@@ -50,8 +53,8 @@ def parse(text: str | Target) -> Target:
 class TargetInfo:
     """What a backend says of one of its targets on this machine.
 
-    `can` holds the ways it works here ("execute", "simulate", "compile"); `missing` says, for each way that does not,
-    what is missing and what brings it.
+    `can` holds the ways it works here ("execute", "simulate", "compile"); `missing` says, for each way that
+    does not, what is missing and what brings it.
     """
 
     name: str
@@ -65,7 +68,8 @@ class Numerics:
     """What a target promises of its arithmetic (docs/semantics.md).
 
     ulp: for each mathematical function, the largest error in units in the last place of its float32 result.
-    flushes: whether float32 subnormals count as zero. float8: for each float8 dtype "native", "emulated" or "refused".
+    flushes: whether float32 subnormals count as zero. float8: for each float8 dtype "native", "emulated" or
+    "refused".
     """
 
     ulp: dict[str, float]

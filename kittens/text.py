@@ -72,7 +72,9 @@ _LINE = re.compile(
 
 
 def parse(text: str) -> Function:
-    """The function that `print_function` printed (without locations). Raises ArgumentError on a line it cannot read."""
+    """The function that `print_function` printed (without locations). Raises ArgumentError on a line it
+    cannot read.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     header = _HEADER.match(lines[0]) if lines else None
     if header is None:
@@ -95,7 +97,9 @@ def parse(text: str) -> Function:
         except KeyError as missing:
             raise ArgumentError(f"line {number} of tile IR uses {missing} before it is made") from None
         op = Op(match["name"], operands, _read_attrs(match["attrs"]), [])
-        for name, type in zip(_split(match["results"]), [parse_type(t) for t in _split(match["types"])]):
+        for name, type in zip(
+            _split(match["results"]), [parse_type(t) for t in _split(match["types"])], strict=True
+        ):
             values[name] = Value(type, _stem(name), op)
             op.results.append(values[name])
         stack[-1].ops.append(op)

@@ -1,4 +1,6 @@
-"""Tidying the traced IR: what is constant becomes a constant, equal work is done once, unused work not at all."""
+"""Tidying the traced IR: what is constant becomes a constant, equal work is done once, unused work not at
+all.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ def _share(region: Region, seen: dict[Any, list[Value]], replace: dict[Value, Va
         if opset.OPS[op.name].pure and op.name not in _NEVER_SHARED:
             key = (op.name, tuple(map(id, op.operands)), repr(sorted(op.attrs.items())))
             if key in seen:
-                replace.update(zip(op.results, seen[key]))
+                replace.update(zip(op.results, seen[key], strict=True))
                 continue
             seen[key] = op.results
         kept.append(op)
@@ -66,11 +68,8 @@ def _share(region: Region, seen: dict[Any, list[Value]], replace: dict[Value, Va
 
 def _constant(value: Value) -> Any:
     op = value.producer
-    return (
-        op.attrs["value"]
-        if op is not None and op.name == "const" and value.type == TileType(op.result.type.dtype)
-        else None
-    )  # type: ignore[union-attr]
+    scalar = isinstance(value.type, TileType) and value.type.shape == ()
+    return op.attrs["value"] if scalar and op is not None and op.name == "const" else None
 
 
 def _fold(op: Op) -> None:

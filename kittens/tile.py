@@ -1,7 +1,8 @@
 """Tiles and tensors as a kernel sees them, and `apply`, the one door through which every operation goes.
 
-A `Tile` is a type and a value whose meaning belongs to the executor at work: an IR value while tracing, an array while
-running eagerly. Types are checked here, before any executor sees the operation, so an error is the same everywhere.
+A `Tile` is a type and a value whose meaning belongs to the executor at work: an IR value while tracing, an
+array while running eagerly. Types are checked here, before any executor sees the operation, so an error is
+the same everywhere.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import functools
 import math
 import operator
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -27,7 +28,9 @@ Origins = frozenset[tuple[str, int]]
 
 
 class Executor(Protocol):
-    """Something that carries out operations: the tracer, the eager reference, the judge's error arithmetic."""
+    """Something that carries out operations: the tracer, the eager reference, the judge's error
+    arithmetic.
+    """
 
     grid_rank: int
 
@@ -50,7 +53,7 @@ def current() -> Executor:
             hint="call this from a function decorated with @kt.kernel",
             location=errors.here(),
         )
-    return stack[-1]  # type: ignore[no-any-return]
+    return stack[-1]
 
 
 class running:
@@ -71,9 +74,10 @@ class running:
 class Tile:
     """A block of elements, used as a value: NumPy operators, broadcasting, named axes.
 
-    Attributes: `dtype`, `shape` (constant), `ndim`. `known` is set on scalars computed from tensor extents alone: the
-    value in this call and the extents it comes from, so that it can be used as a constant at the price of specialising.
-    `loose` marks a scalar that is a Python integer where a loop makes no pass, and may not be told from one.
+    Attributes: `dtype`, `shape` (constant), `ndim`. `known` is set on scalars computed from tensor extents
+    alone: the value in this call and the extents it comes from, so that it can be used as a constant at the
+    price of specialising. `loose` marks a scalar that is a Python integer where a loop makes no pass, and may
+    not be told from one.
     """
 
     __slots__ = ("executor", "known", "loose", "product", "type", "value")
@@ -151,13 +155,13 @@ class Tile:
         return matmul(other, self)
 
     def __pow__(self, exponent: Any) -> Tile:
-        if exponent == 2 and isinstance(exponent, (int, float)):
-            return self * self
-        _fail(
-            ArgumentError,
-            "a tile can only be raised to the power 2",
-            "say x * x * x, kt.exp2(y * kt.log2(x)), kt.sqrt(x) or kt.rsqrt(x)",
-        )
+        if exponent != 2 or not isinstance(exponent, (int, float)):
+            _fail(
+                ArgumentError,
+                "a tile can only be raised to the power 2",
+                "say x * x * x, kt.exp2(y * kt.log2(x)), kt.sqrt(x) or kt.rsqrt(x)",
+            )
+        return self * self
 
     def __neg__(self) -> Tile:
         return unary("neg", self)
@@ -232,15 +236,18 @@ class Tile:
     def __bool__(self) -> NoReturn:
         _fail(
             ControlFlowError,
-            f"the truth of a run-time value ({self.type}) decides Python control flow (if, while, and, or, not, in)",
-            "branch with `for _ in kt.when(condition):`, choose with kt.where(condition, a, b), combine with & | ~; "
+            f"the truth of a run-time value ({self.type}) decides Python control flow (if, while, and, "
+            "or, not, in)",
+            "branch with `for _ in kt.when(condition):`, choose with kt.where(condition, a, b), combine "
+            "with & | ~; "
             "an extent becomes a constant with kt.static(x.shape[0])",
         )
 
     def __index__(self) -> NoReturn:
         _fail(
             ControlFlowError,
-            f"a run-time value ({self.type}) is used where Python needs an integer (range(), an index, a slice)",
+            f"a run-time value ({self.type}) is used where Python needs an integer (range(), an index, a "
+            "slice)",
             "loop with kt.range(...); an extent becomes a constant with kt.static(x.shape[0])",
         )
 
@@ -289,8 +296,11 @@ class Tile:
             or len(given) > self.ndim
             or keys.count(Ellipsis) > 1
         ):
-            _fail(ShapeError, f"a tile of shape {self.shape} cannot be indexed with {_spell(key)}",
-                  "only new axes, as in x[:, None]; take parts with kt.split or by loading smaller tiles")  # fmt: skip
+            _fail(
+                ShapeError,
+                f"a tile of shape {self.shape} cannot be indexed with {_spell(key)}",
+                "only new axes, as in x[:, None]; take parts with kt.split or by loading smaller tiles",
+            )
         if Ellipsis in keys:
             at = keys.index(Ellipsis)
             keys = keys[:at] + (slice(None),) * (self.ndim - len(given)) + keys[at + 1 :]
@@ -312,7 +322,9 @@ class Tile:
         return transpose(self, (1, 0))
 
     def to(self, dtype: Any) -> Tile:
-        """The elements converted to `dtype`: floats to nearest even, float8 saturating (docs/semantics.md, Conversions)."""
+        """The elements converted to `dtype`: floats to nearest even, float8 saturating (docs/semantics.md,
+        Conversions).
+        """
         return cast(self, dtype)
 
     def bitcast(self, dtype: Any) -> Tile:
@@ -352,7 +364,9 @@ class Tile:
         return reduce("cumsum", self, axis)
 
     def numpy(self) -> Any:
-        """The elements as a NumPy array, for looking at while running on the reference; an error while tracing."""
+        """The elements as a NumPy array, for looking at while running on the reference; an error while
+        tracing.
+        """
         if not isinstance(self.value, np.ndarray):
             _fail(
                 ControlFlowError,
@@ -365,8 +379,8 @@ class Tile:
 class Counter:
     """A Python integer that a loop or branch carries: known only at run time, and an integer all the same.
 
-    As with the integer that it is when Python runs the kernel, it takes the dtype of the tiles that it meets. Its own
-    arithmetic is that of int64. What needs its value in Python is refused.
+    As with the integer that it is when Python runs the kernel, it takes the dtype of the tiles that it meets.
+    Its own arithmetic is that of int64. What needs its value in Python is refused.
     """
 
     __slots__ = ("tile",)
@@ -398,7 +412,8 @@ class Counter:
         _fail(
             ControlFlowError,
             "a Python integer that a loop or branch changes is known only at run time",
-            "it can be added, multiplied, compared and used as a coordinate, but not index Python objects or decide "
+            "it can be added, multiplied, compared and used as a coordinate, but not index Python objects "
+            "or decide "
             "Python control flow: loop over Python constants with range(), or choose with kt.where",
         )
 
@@ -426,12 +441,26 @@ for _python, _name in dict(
     setattr(Counter, f"__r{_python}__", _counter_method(_name, True, Counter))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(Counter, f"__{_name}__", _counter_method(_name, False, lambda tile: tile))
-for _name in "bool index int float hash str format round pow rpow divmod rdivmod".split():
+for _name in [
+    "bool",
+    "index",
+    "int",
+    "float",
+    "hash",
+    "str",
+    "format",
+    "round",
+    "pow",
+    "rpow",
+    "divmod",
+    "rdivmod",
+]:
     setattr(Counter, f"__{_name}__", Counter._refuse)
 
 
 class Tensor:
-    """A tensor in global memory, or a view of one. Indexed like NumPy down to the 1 or 2 axes that a tile covers.
+    """A tensor in global memory, or a view of one. Indexed like NumPy down to the 1 or 2 axes that a tile
+    covers.
 
     `shape` holds one scalar tile an axis (int64), `dtype` and `ndim` are constants.
     """
@@ -588,7 +617,9 @@ def apply(name: str, operands: Sequence[Tile | Tensor], attrs: dict[str, Any]) -
     except KittensError as error:
         error.location = error.location or errors.here()
         raise
-    return [Tile(t, v, executor) for t, v in zip(call.results, values) if isinstance(t, TileType)]
+    return [
+        Tile(t, v, executor) for t, v in zip(call.results, values, strict=False) if isinstance(t, TileType)
+    ]
 
 
 def _attrs_op(name: str, operands: Sequence[Any], attrs: dict[str, Any]) -> Tile:
@@ -619,7 +650,8 @@ def _position(k: Any, extent: Tile, what: str) -> Tile:
     if i.loose:
         _fail(
             ControlFlowError,
-            f"{what} may be a Python integer (which counts from the end below 0) or a run-time one, after a loop",
+            f"{what} may be a Python integer (which counts from the end below 0) or a run-time one, after "
+            "a loop",
             "give it a run-time value before the loop: kt.scalar(0, kt.int64)",
         )
     if type(k) is Counter:
@@ -653,7 +685,7 @@ def _sliced(view: Tensor, axis: int, key: slice) -> Tensor:
     lo, hi = bound(key.start, constant(0, int64)), bound(key.stop, extent)
     length = hi if key.start is None else binary("maximum", binary("sub", hi, lo), 0)
     return _view(
-        "slice", view, [lo, hi], {"axis": axis}, view.shape[:axis] + (length,) + view.shape[axis + 1 :]
+        "slice", view, [lo, hi], {"axis": axis}, (*view.shape[:axis], length, *view.shape[axis + 1 :])
     )
 
 
@@ -757,7 +789,9 @@ def integer(x: Any, what: str) -> Tile:
 
 
 def extent(x: Any, what: str = "an extent of a tile") -> int:
-    """`x` as a positive Python integer. An extent of a tensor is made constant: the kernel specialises on it."""
+    """`x` as a positive Python integer. An extent of a tensor is made constant: the kernel specialises on
+    it.
+    """
     n = static(x, what)
     if n < 1:
         _fail(
@@ -769,7 +803,8 @@ def extent(x: Any, what: str = "an extent of a tile") -> int:
 
 
 def static(x: Any, what: str = "kt.static") -> int:
-    """A Python integer from an extent of a tensor (or arithmetic on extents); the kernel specialises on its value.
+    """A Python integer from an extent of a tensor (or arithmetic on extents); the kernel specialises on its
+    value.
 
     Raises ShapeError for a value that is known only while the kernel runs.
     """
@@ -799,7 +834,7 @@ def shape_of(shape: Any) -> tuple[int, ...]:
 
 # Operations with checks and conversions of their own.
 
-_KNOWN = {
+_KNOWN: dict[str, Callable[[int, int], int]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul,
     "maximum": max, "minimum": min,
     "floordiv": lambda a, b: a // b if b else 0,
@@ -842,11 +877,12 @@ def unify(name: str, *operands: Any) -> list[Tile]:
 def _check_loose(name: str, tiles: list[Tile], dtype: DType) -> None:
     """Refuse to bring together what would have another type if the loose operands were Python integers."""
     firm = [t.dtype for t in tiles if not t.loose]
-    if functools.reduce(promote, firm) != dtype if firm else any(t.dtype != dtype for t in tiles):
+    if dtype != (functools.reduce(promote, firm) if firm else tiles[0].dtype):
         loose = next(t for t in tiles if t.loose)
         _fail(
             ControlFlowError,
-            f"{name}: an operand is a Python integer if its loop or branch does not run, a run-time {loose.dtype} "
+            f"{name}: an operand is a Python integer if its loop or branch does not run, a run-time "
+            f"{loose.dtype} "
             f"if it does, which would make the result another type",
             f"give it a type before the loop: kt.scalar(0, kt.{loose.dtype})",
         )
@@ -919,7 +955,7 @@ def reshape(x: Tile, shape: Any) -> Tile:
         _fail(ShapeError, "only one extent of a reshape may be -1")
     if wild:
         rest = math.prod(extent(n) for i, n in enumerate(items) if i != wild[0])
-        items = items[: wild[0]] + (max(1, x.type.size // rest),) + items[wild[0] + 1 :]
+        items = (*items[: wild[0]], max(1, x.type.size // rest), *items[wild[0] + 1 :])
     new = shape_of(items)
     return x if x.shape == new else _attrs_op("reshape", (x,), {"shape": new})
 

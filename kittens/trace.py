@@ -16,8 +16,8 @@ from kittens.tile import Origins, Tile
 class Trace:
     """The executor that writes down operations instead of carrying them out.
 
-    `regions` are the open regions, outermost first; `loops` the loops and branches whose bodies are being traced.
-    `specialised` collects the extents, as (parameter, axis), whose values the trace depends on.
+    `regions` are the open regions, outermost first; `loops` the loops and branches whose bodies are being
+    traced. `specialised` collects the extents, as (parameter, axis), whose values the trace depends on.
     """
 
     def __init__(self, grid_rank: int):
@@ -82,7 +82,9 @@ class Trace:
 def _out_of_scope(value: Value) -> ScopeError:
     name = f" {value.name!r}" if value.name else ""
     return ScopeError(
-        f"the tile{name} ({value.type}) belongs to a loop or branch that has ended, or to an earlier pass of it",
-        hint="only variables that exist before a loop are carried by it: give it a first value there, such as kt.zeros(...)",
+        f"the tile{name} ({value.type}) belongs to a loop or branch that has ended, or to an earlier pass "
+        "of it",
+        hint="only variables that exist before a loop are carried by it: give it a first value there, "
+        "such as kt.zeros(...)",
         location=here(),
     )

@@ -8,7 +8,9 @@ from kittens.ir import Function, Op, Region, TensorType, Value
 
 
 def verify(function: Function) -> None:
-    """Raise InternalError unless names are known, values are defined before use and in scope, and types are as inferred."""
+    """Raise InternalError unless names are known, values are defined before use and in scope, and types
+    are as inferred.
+    """
     _region(function, function.body, set())
 
 

@@ -110,6 +110,8 @@ def test_tracing_is_deterministic():
 
 
 def test_tracing_attention_is_fast():
+    if sys.gettrace() or "coverage" in sys.modules:
+        pytest.skip("coverage slows Python down")
     kernel, best = library()["attention_forward"], 9.0
     for _ in range(8):
         kernel._traces.clear()

@@ -52,11 +52,11 @@ def metadata(code: bytes) -> dict[str, Any]:
     raise ValueError("a code object without AMDGPU metadata")
 
 
-def resources(code: bytes, arch: str, shared_bytes: int) -> Resources:
-    """What a code object's kernel takes; `shared_bytes` is the LDS given at launch."""
+def resources(code: bytes, arch: str) -> Resources:
+    """What a code object's kernel takes."""
     k = metadata(code)
     vector, threads, wave = k[".vgpr_count"], k[".max_flat_workgroup_size"], k[".wavefront_size"]
-    shared = k[".group_segment_fixed_size"] + shared_bytes
+    shared = k[".group_segment_fixed_size"]
     spilled = k[".vgpr_spill_count"] + k[".sgpr_spill_count"]
     held = occupancy(arch, vector, shared, threads, wave)
     return Resources(

@@ -64,7 +64,7 @@ def compile_source(source: Source, arch: str, *, spills: bool = False) -> Compil
         *headers().values(),
     )
     asm, _, code = cached(parts, lambda: _build(source, arch, options)).partition(_MARK)
-    taken = resources(code, arch, source.shared_bytes)
+    taken = resources(code, arch)
     if taken.spilled_registers + taken.scratch_bytes and not spills:
         raise UnavailableError(
             f"{source.entry} spills {taken.spilled_registers} registers ({taken.scratch_bytes} bytes of scratch memory) on {arch}",

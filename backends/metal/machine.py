@@ -66,5 +66,4 @@ def machine(arch: str) -> Machine:
         pad=PAD,
         stages=1,
         direct=2,
-        even=True,
     )

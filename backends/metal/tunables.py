@@ -55,44 +55,6 @@ def _backward_q(arguments: dict[str, Any]) -> dict[str, int]:
     return {"BM": 32, "BN": 32 if row <= 256 else 16} if row <= 384 else {"BM": 8, "BN": 8}
 
 
-_BY_KERNEL.get(kernel)
-    return chosen(arguments) if chosen else None
-
-
-def _bits(argument: Any) -> int:
-    return argument.dtype.bits if isinstance(argument, TensorArg) else 32
-
-
-def _width(arguments: dict[str, Any]) -> int:
-    """The largest head dimension."""
-    return max(arguments[name].shape[-1] for name in ("q", "v"))
-
-
-def _matmul(arguments: dict[str, Any]) -> dict[str, int]:
-    # 32x32 of the result for each of four simdgroups; along K what two operands' registers allow. 8-bit operands are
-    # multiplied element by element, through threadgroup memory.
-    return {"BM": 64, "BN": 64, "BK": {32: 16, 16: 32}.get(_bits(arguments["a"]), 32)}
-
-
-def _forward(arguments: dict[str, Any]) -> dict[str, int]:
-    # Keys and values are staged: their block shrinks with the head dimension. Eight query rows for each simdgroup,
-    # sixteen where the result's registers allow.
-    row = _width(arguments) * _bits(arguments["q"]) // 8
-    if row > 512:
-        return {"BM": 8, "BN": 8}
-    return {"BM": 64 if row <= 128 else 32, "BN": 32 if row <= 256 else 16 if row < 512 else 8}
-
-
-def _backward_kv(arguments: dict[str, Any]) -> dict[str, int]:
-    row = _width(arguments) * _bits(arguments["q"]) // 8
-    return {"BM": 32, "BN": 32} if row <= 128 else {"BM": 16, "BN": 32} if row <= 256 else {"BM": 8, "BN": 8}
-
-
-def _backward_q(arguments: dict[str, Any]) -> dict[str, int]:
-    row = _width(arguments) * _bits(arguments["q"]) // 8
-    return {"BM": 32, "BN": 32} if row <= 256 else {"BM": 32, "BN": 16} if row <= 512 else {"BM": 8, "BN": 8}
-
-
 _BY_KERNEL = {
     "matmul": _matmul,
     "attention_forward": _forward,

@@ -1,4 +1,6 @@
-"""The reference backend: runs the kernel function itself, eagerly, on NumPy arrays, one program after another."""
+"""The reference backend: runs the kernel function itself, eagerly, on NumPy arrays, one program after
+another.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,8 @@ def kittens_adopt(array: Any) -> TensorArg | None:
             f"the strides {array.strides} of an array of {dtype} are no whole elements",
             hint="pass a copy of it",
         )
-    low, high = (
-        np.lib.array_utils.byte_bounds(array) if hasattr(np.lib, "array_utils") else np.byte_bounds(array)
-    )  # type: ignore[attr-defined, unused-ignore]
+    bounds = getattr(np.lib, "array_utils", np).byte_bounds  # its place in NumPy 2, and in 1
+    low, high = bounds(array)
     address = array.ctypes.data
     alignment = min(16, address & -address) if address else 16
     span = ("cpu", low, high) if array.size else None

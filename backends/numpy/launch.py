@@ -35,8 +35,8 @@ _checks = Checks()
 def checks(*, conflicts: bool = True, uninitialised: Collection[str] = ()) -> Iterator[None]:
     """Have kernels on `numpy` checked, at the price of time, within a `with` block.
 
-    conflicts: no two programs store to one element, and none loads what another stores. uninitialised: names of
-    tensor parameters whose elements may not be loaded before they are stored. A breach raises CheckError.
+    conflicts: no two programs store to one element, and none loads what another stores. uninitialised: names
+    of tensor parameters whose elements may not be loaded before they are stored. A breach raises CheckError.
     """
     global _checks
     before, _checks = _checks, Checks(conflicts, frozenset(uninitialised))
@@ -48,7 +48,9 @@ def checks(*, conflicts: bool = True, uninitialised: Collection[str] = ()) -> It
 
 @dataclass(frozen=True)
 class View:
-    """A view of a parameter, by name and the steps that lead to it, so that it can be taken of any array of its shape."""
+    """A view of a parameter, by name and the steps that lead to it, so that it can be taken of any array
+    of its shape.
+    """
 
     name: str
     steps: tuple[tuple[str, tuple[int, ...], dict[str, Any]], ...] = ()
@@ -61,7 +63,9 @@ class View:
 
 @dataclass
 class _Arithmetic(NumPyArithmetic):
-    """NumPy arithmetic whose tensors are `View`s, stored into copies of the outputs made at the first store."""
+    """NumPy arithmetic whose tensors are `View`s, stored into copies of the outputs made at the first
+    store.
+    """
 
     arguments: dict[str, Argument]
     checks: Checks
@@ -74,17 +78,17 @@ class _Arithmetic(NumPyArithmetic):
     )  # the program that loaded it, -1 for none, -2 for several
     program: int = 0
 
-    def view(self, name: str, tensor: View, operands: Sequence[int], attrs: dict[str, Any]) -> View:  # type: ignore[override]
+    def view(self, name: str, tensor: View, operands: Sequence[int], attrs: dict[str, Any]) -> View:
         return View(tensor.name, (*tensor.steps, (name, tuple(operands), attrs)))
 
-    def load(self, tensor: View, coordinates: Sequence[int], call: opset.Call) -> Array:  # type: ignore[override]
+    def load(self, tensor: View, coordinates: Sequence[int], call: opset.Call) -> Array:
         if self.checks.conflicts or tensor.name in self.checks.uninitialised:
             self._check_load(tensor, coordinates, call)
         return memory.load(
             tensor.of(self._array(tensor.name)), coordinates, call.attrs["shape"], pad_value(call)
         )
 
-    def store(self, tensor: View, coordinates: Sequence[int], tile: Array, add: bool) -> None:  # type: ignore[override]
+    def store(self, tensor: View, coordinates: Sequence[int], tile: Array, add: bool) -> None:
         if tensor.name not in self.shadows:
             check_outputs(self.arguments, {tensor.name})
             self.shadows[tensor.name] = self._argument(tensor.name).data.copy()
@@ -136,8 +140,11 @@ class _Arithmetic(NumPyArithmetic):
             others = who[(who != -1) & (who != self.program)]
             if self.checks.conflicts and not add and others.size:
                 other = f"program {others.flat[0]}" if others.flat[0] >= 0 else "other programs"
-                raise CheckError(f"program {self.program} stores to elements of {tensor.name!r} that {other} {did}",
-                                 hint="programs run in no order: give each its own elements, or use kt.store_add", location=here())  # fmt: skip
+                raise CheckError(
+                    f"program {self.program} stores to elements of {tensor.name!r} that {other} {did}",
+                    hint="programs run in no order: give each its own elements, or use kt.store_add",
+                    location=here(),
+                )
         writers[...] = self.program
 
 

@@ -1242,6 +1242,7 @@ class _Emitter:
         per_step, per_word = oriented.registers // steps, 32 // bits
         source, size, call = self._fragment_read(shared, oriented, bits, per_step)
         parts = range(per_word) if call is None else range(1)
+        scale = source.registers // oriented.registers  # lanes may point at more than they get
         c = {8: "kt_u8", 16: "kt_u16", 32: "float"}[bits]
 
         def statement(first: str, at: Callable[[str, int], str]) -> str:
@@ -1255,13 +1256,13 @@ class _Emitter:
             out = []
             for r in range(k * per_step, (k + 1) * per_step, size):
                 first = str((r if whole else r - k * per_step) // per_word)
-                out.append(statement(first, lambda axis, i, r=r: self.coordinate_text(source, axis, r + i)))  # type: ignore[misc]
+                out.append(statement(first, lambda axis, i, r=r: self.coordinate_text(source, axis, r * scale + i)))  # type: ignore[misc]
             return out
 
         def loop() -> list[str]:
             many = per_step // size
             first = " + ".join(x for x in (_times("kk", per_step // per_word) if whole and steps > 1 else "", _times("fi", size // per_word) if many > 1 else "") if x) or "0"
-            text = statement(first, lambda axis, i: self._stepped(source, axis, i, steps, per_step, size))
+            text = statement(first, lambda axis, i: self._stepped(source, axis, i, steps, per_step * scale, size * scale))
             return [(f"KT_EACH(fi, {many}) " if many > 1 else "") + text]
 
         return lambda k: loop() if k is None else one(k)
@@ -1540,8 +1541,9 @@ def _scratch_tile(machine: Machine, rows: int, cols: int, size: int) -> lay.Shar
 
 
 def _contiguous(shared: lay.Shared) -> int:
-    """Neighbouring columns that lie together at any aligned place: a 16-byte chunk, which no swizzle splits."""
-    return max(1, 16 // shared.itemsize)
+    """Neighbouring columns that lie together, and aligned, in every row: up to 16 bytes, which no swizzle splits."""
+    row_bytes = shared.shape[1] * shared.itemsize
+    return max(1, min(16, row_bytes & -row_bytes) // shared.itemsize)
 
 
 @functools.lru_cache(1024)

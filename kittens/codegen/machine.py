@@ -60,7 +60,6 @@ class Machine:
     free after each row of a tile in shared memory that has no swizzle, a multiple of 16.
     copies: widths in bytes of asynchronous copies to shared memory (zero-filled at edges). stages: of a loop's ring.
     direct: operands that no more groups than this read come to products straight from memory, others through shared memory.
-    even: whether groups share rows and columns of a product evenly (where nothing is reduced), rather than rows alone.
     transposed: whether products are computed as D^T = B^T A^T, so that a lane holds neighbours of one row of D.
     """
 
@@ -79,8 +78,7 @@ class Machine:
     stages: int = 3
     transposed: bool = False
     direct: int = 0
-    even: bool = False
 
-    def product_for(self, a: str, b: str) -> MatrixOp | None:
-        """The preferred instruction for operands of these element types."""
-        return next((p for p in self.products if p.dtype == a == b), None)
+    def products_for(self, a: str, b: str) -> list[MatrixOp]:
+        """The instructions for operands of these element types, the preferred one first."""
+        return [p for p in self.products if p.dtype == a == b]

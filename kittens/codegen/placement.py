@@ -7,14 +7,14 @@ blocked layout. Index arithmetic and constants are not held at all: they are com
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kittens.codegen.machine import Machine, MatrixOp
 from kittens.dtypes import BY_NAME
 from kittens.errors import UnavailableError
 from kittens.ir import Function, Op, Region, TensorType, TileType, Value
-from kittens.layouts import Digit, Linear, Tiled, blocked, reduction, transpose, with_axes
+from kittens.layouts import Digit, Linear, Tiled, blocked, feeds, reduction, reorder, transpose, with_axes
 from kittens.opset.elementwise import BINARY, COMPARISONS, MATHEMATICAL, UNARY
 
 ELEMENTWISE = {*BINARY, *COMPARISONS, *UNARY, *MATHEMATICAL, "fma", "where", "cast", "bitcast", "random_bits"}
@@ -82,17 +82,19 @@ def place(function: Function, machine: Machine) -> Placement:
     out = Placement(groups, implicit=implicit)
     layouts: dict[Value, Tiled] = {}  # by class root
     reasons: dict[Value, str] = {}
-    products = [op for op in ops if op.name in ("mma", "mma_scaled")]
-    even = machine.even and len(products) == 1 and not any(related(op) for op in ops if op.name != "broadcast")
+
+    lined = {classes.root(r[0]) for r in map(related, ops) if r is not None and r[2] == "col"}
 
     for op in ops:
         if op.name in ("mma", "mma_scaled"):
-            matrix = _product(op, machine, groups, layouts.get(classes.root(op.result)), even)
-            out.products[op] = matrix
             root = classes.root(op.result)
+            matrix = _product(op, machine, groups, layouts.get(root), lined=root in lined)
+            out.products[op] = matrix
             if root not in layouts:
                 layouts[root] = matrix.layout
                 reasons[root] = f"result of {matrix.op.product.name}" if matrix.op else matrix.reason
+    for op, matrix in out.products.items():
+        _feed(op, matrix, lambda v: layouts.get(classes.root(v)))
     out.spare = _spare(out.products, machine)
     for value, layout in _direct(function, out, machine.direct).items():
         layouts[value] = layout
@@ -252,17 +254,20 @@ def _choose_groups(ops: list[Op], values: list[Value], machine: Machine) -> int:
     return min(max(groups, 1), most)
 
 
-def _product(op: Op, machine: Machine, groups: int, given: Tiled | None, even: bool) -> Matrix:
+def _product(op: Op, machine: Machine, groups: int, given: Tiled | None, *, lined: bool) -> Matrix:
+    """How to carry out a product; `lined`: rows of its result are reduced, and should not be spread over groups."""
     scaled = op.name == "mma_scaled"
     a, b = op.operands[0], op.operands[2 if scaled else 1]
     (m, k), n = shape(a), shape(b)[1]
-    found = None if scaled else machine.product_for(dtype_of(a), dtype_of(b))
-    if found is not None:
-        for split in sorted(_splits(groups), key=lambda s: abs(s[0].bit_length() - s[1].bit_length()) if even else 0):
-            matrix = _instructed(found, machine, (m, n, k), split, groups)
-            if matrix is not None and given in (None, matrix.layout):
-                return matrix
-    why = "block scales" if scaled else f"no instruction for {dtype_of(a)} and {dtype_of(b)}" if found is None else f"{m}x{n}x{k} is no multiple of {found.product.name}"
+    found = [] if scaled else machine.products_for(dtype_of(a), dtype_of(b))
+    for instruction in found:
+        ways = [_instructed(instruction, machine, (m, n, k), split) for split in _splits(groups)]
+        possible = [w for w in ways if w is not None and given in (None, w.layout)]
+        if possible:
+            return possible[0] if lined else min(possible, key=lambda w: (w.tiles[0] + w.tiles[1], w.tiles[1]))
+    why = "block scales" if scaled else f"no instruction for {dtype_of(a)} and {dtype_of(b)}"
+    if found:
+        why = f"{m}x{n}x{k} is no multiple of {found[-1].product.name}"
     layout = given or _blocked_shape(squeezed((m, n)), 4, machine.lanes, groups) if (m, n) != (1, 1) else None
     if layout is None:
         raise UnavailableError("a product of one row and one column", hint="use (a * b).sum(axis=...)")
@@ -342,7 +347,7 @@ def _splits(groups: int) -> list[tuple[int, int]]:
     return out
 
 
-def _instructed(found: MatrixOp, machine: Machine, sizes: tuple[int, int, int], split: tuple[int, int], groups: int) -> Matrix | None:
+def _instructed(found: MatrixOp, machine: Machine, sizes: tuple[int, int, int], split: tuple[int, int]) -> Matrix | None:
     product = found.product
     assert product.b is not None
     m, n, k = sizes
@@ -359,6 +364,33 @@ def _instructed(found: MatrixOp, machine: Machine, sizes: tuple[int, int, int], 
     a = Tiled(fa, (Digit("group", None, gn), Digit("register", "row", mt), Digit("group", "row", gm), Digit("register", "col", kt)))
     b = Tiled(fb, (Digit("register", "col", nt), Digit("group", "col", gn), Digit("group", None, gm), Digit("register", "row", kt)))
     return Matrix(found, d, a, b, (mt, nt, kt))
+
+
+def _feed(op: Op, matrix: Matrix, layout_of: Callable[[Value], Tiled | None]) -> None:
+    """Let a computed operand serve as it lies, where both operands can be read with K in its order."""
+    if matrix.a is None or matrix.b is None:
+        return
+    for position, (mine, inner) in enumerate(((matrix.a, "col"), (matrix.b, "row"))):
+        value, flipped = source_of(op.operands[position])
+        held = layout_of(value)
+        if held is None or (value.producer is not None and value.producer.name == "load"):
+            continue
+        order = feeds(held, transpose(mine) if flipped else mine, "row" if (inner == "row") != flipped else "col")
+        if order is not None and not order.is_identity:
+            try:
+                matrix.a, matrix.b = reorder(matrix.a, "col", order), reorder(matrix.b, "row", order)
+            except ValueError:  # the order spans more than one instruction
+                continue
+            matrix.reason = f"{value.name or 'an operand'} serves as it lies: K in another order"
+            return
+
+
+def source_of(value: Value) -> tuple[Value, bool]:
+    """The value that `value` is a transpose of (or itself), and whether it is transposed."""
+    flipped = False
+    while value.producer is not None and value.producer.name == "transpose" and value.producer.attrs["perm"] == (1, 0):
+        value, flipped = value.producer.operands[0], not flipped
+    return value, flipped
 
 
 def _flip(f: Linear) -> Linear:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kittens.codegen.machine import Machine
-from kittens.codegen.placement import Placement, dtype_of, place, shape
+from kittens.codegen.placement import Placement, dtype_of, place, shape, source_of
 from kittens.codegen.views import Resolved, resolve
 from kittens.dtypes import BY_NAME
 from kittens.errors import UnavailableError
@@ -64,6 +64,7 @@ class Plan:
         for op, matrix in p.products.items():
             a, b = (shape(v) for v in (op.operands[0], op.operands[2 if op.name == "mma_scaled" else 1]))
             how = f"{matrix.op.product.name}, {'x'.join(map(str, matrix.tiles))} a group" if matrix.op else matrix.reason
+            how += f"; {matrix.reason}" if matrix.op and matrix.reason else ""
             rows.append(f"  product {op.result.name or ''} {a} @ {b} of {dtype_of(op.operands[0])}: {how}")
         for value, s in self.staged.items():
             ring = f"ring of {s.depth}" if s.loop is not None else "loaded once"
@@ -89,14 +90,6 @@ def make_plan(function: Function, machine: Machine) -> Plan:
     _stage(plan)
     _fit(plan)
     return plan
-
-
-def source_of(value: Value) -> tuple[Value, bool]:
-    """The value that `value` is a transpose of (or itself), and whether it is transposed."""
-    flipped = False
-    while value.producer is not None and value.producer.name == "transpose" and value.producer.attrs["perm"] == (1, 0):
-        value, flipped = value.producer.operands[0], not flipped
-    return value, flipped
 
 
 def _uses(function: Function) -> dict[Value, list[Op]]:

@@ -78,9 +78,14 @@ KT_FN float kt_odd(float rounded, float lost) {
   if (rounded == 0.0f) return kt_from_bits((kt_bits(lost) & 0x80000000u) | 1u);
   return kt_from_bits((lost > 0.0f) == (rounded > 0.0f) ? bits + 1u : bits - 1u);
 }
-// a * b is exact for operands of 11 bits or less, short of the ends of the range; two-sum gives what the sum loses.
+// a * b is exact for operands of 11 bits or less, unless it leaves float32's range; two-sum gives what the sum loses.
 KT_FN float kt_fma_odd(float a, float b, float c) {
-  float p = a * b, s = p + c, t = s - p;
+  float s = kt_fma(a, b, c), p = a * b, t = s - p;
+  if (c == 0.0f && kt_abs(p) < 7.9e-31f) {  // the product itself may lose bits below the normal numbers
+    const float up = 1.2676506e30f;         // 2^100
+    float lost = kt_abs(a) < kt_abs(b) ? kt_fma(a * up, b, -(s * up)) : kt_fma(a, b * up, -(s * up));
+    return kt_odd(s, lost);
+  }
   return kt_odd(s, (p - (s - t)) + (c - t));
 }
 KT_FN kt_u16 kt_fma_to_bf16(float a, float b, float c) { return kt_f32_to_bf16(kt_fma_odd(a, b, c)); }
@@ -122,7 +127,8 @@ KT_TO_UNSIGNED(kt_f32_to_u64, kt_u64, ~kt_u64(0), 18446744073709551616.0f)
 KT_FN kt_u8 kt_f32_to_e8m0(float x) {
   kt_u32 bits = kt_bits(x);
   if (x != x || x < 0.0f) return 255;
-  if (bits >= 0x7f000000u) return bits >= 0x7f400000u || bits == 0x7f000000u ? 254 : 254;
+  if (x == 0.0f) return 0;
+  if (bits >= 0x7f000000u) return 254;
   kt_u32 exponent = bits >> 23, rest = bits & 0x7fffffu;
   if (exponent == 0u) return bits >= 0x600000u ? 1 : 0;  // 2^-127 is 0x400000, 2^-126 0x800000
   return kt_u8(exponent + (rest >= 0x400000u ? 1u : 0u));
@@ -197,6 +203,10 @@ template <class T> KT_FN T kt_get_global(kt_in p KT_SITE) { return kt_get_global
 KT_FN void kt_add_global(kt_out p, float x KT_SITE) { kt_atomic_add_f32(p, x KT_PASS_SITE); }
 KT_FN void kt_add_global(kt_out p, kt_i32 x KT_SITE) { kt_atomic_add_i32(p, x KT_PASS_SITE); }
 KT_FN void kt_add_global(kt_out p, kt_u32 x KT_SITE) { kt_atomic_add_i32(p, kt_i32(x) KT_PASS_SITE); }
+#ifdef KT_ATOMIC_64
+KT_FN void kt_add_global(kt_out p, kt_u64 x KT_SITE) { kt_atomic_add_u64(p, x KT_PASS_SITE); }
+KT_FN void kt_add_global(kt_out p, kt_i64 x KT_SITE) { kt_atomic_add_u64(p, kt_u64(x) KT_PASS_SITE); }
+#endif
 
 // Pieces of up to 16 bytes as 32-bit words, the first element lowest.
 template <int BYTES> struct kt_words { kt_u32 w[(BYTES + 3) / 4]; };

@@ -1,8 +1,8 @@
 """The operations of the language: one definition each, found by name in `OPS`.
 
-A definition says what operand types an operation takes and what it gives (`infer`) and what it computes, in NumPy
-(`reference`). Everything else that handles tiles (tracing, the eager reference, the IR interpreter, the judge's error
-arithmetic, the backends) starts from these. docs/semantics.md is the same in words.
+A definition says what operand types an operation takes and what it gives (`infer`) and what it computes, in
+NumPy (`reference`). Everything else that handles tiles (tracing, the eager reference, the IR interpreter, the
+judge's error arithmetic, the backends) starts from these. docs/semantics.md is the same in words.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from kittens.ir import TensorType, TileType, Type
 
 @dataclass(frozen=True)
 class Call:
-    """What an operation is applied to, but for the data: operand types, attributes and, once inferred, result types."""
+    """What an operation is applied to, but for the data: operand types, attributes and, once inferred,
+    result types.
+    """
 
     operands: tuple[Type, ...]
     attrs: dict[str, Any]
@@ -53,8 +55,8 @@ Reference = Callable[
 class OpDef:
     """The definition of an operation.
 
-    pure: without effect, so that an unused one may be dropped. exact: any two implementations agree bit for bit
-    (the error rules of the judge are told apart by this and by the name).
+    pure: without effect, so that an unused one may be dropped. exact: any two implementations agree bit for
+    bit (the error rules of the judge are told apart by this and by the name).
     """
 
     name: str

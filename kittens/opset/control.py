@@ -18,7 +18,8 @@ def _infer_loop(call: Call) -> Sequence[Type]:
     return call.operands[3:]
 
 
-#: loop: operands lo, hi, step (> 0), then the carried values' first ones; the region takes (index, carried...).
+#: loop: operands lo, hi, step (> 0), then the carried values' first ones; the region takes (index,
+#: carried...).
 define("loop", _infer_loop, pure=False)
 
 

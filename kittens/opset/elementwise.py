@@ -1,8 +1,8 @@
 """Arithmetic, comparison, logical, bitwise and mathematical operations, element by element.
 
-Operands have been brought to one type and one shape by the language (explicit `cast` and `broadcast`). Floats of 16 bits
-compute in float32 and round once to their own type, which for + - * / and sqrt is the correctly rounded result, since
-24 >= 2 p + 2 for p = 8 and 11 (Figueroa, 1995).
+Operands have been brought to one type and one shape by the language (explicit `cast` and `broadcast`). Floats
+of 16 bits compute in float32 and round once to their own type, which for + - * / and sqrt is the correctly
+rounded result, since 24 >= 2 p + 2 for p = 8 and 11 (Figueroa, 1995).
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def computing(dtype: DType) -> DType:
 
 
 def _lift(f: Callable[..., Array]) -> Callable[..., Array]:
-    """`f` on the computing type, its result converted to the result's type; no warnings for NaN, Inf, overflow."""
+    """`f` on the computing type, its result converted to the result's type; no warnings for NaN, Inf,
+    overflow.
+    """
 
     def reference(call: Call, *xs: Array) -> Array:
         wide = computing(call.tile(0).dtype)
@@ -90,8 +92,8 @@ def erf64(x: Array) -> Array:
 
 
 def _fma(call: Call, a: Array, b: Array, c: Array) -> Array:
-    """a * b + c with one rounding. The product of two float32 is exact in float64; the sum is rounded to odd there
-    (two-sum gives the part lost), so that the last rounding is the only one."""
+    """a * b + c with one rounding. The product of two float32 is exact in float64; the sum is rounded to odd
+    there (two-sum gives the part lost), so that the last rounding is the only one."""
     with np.errstate(all="ignore"):
         if call.result.dtype == float64:
             wide = a.astype(np.longdouble) * b.astype(np.longdouble) + c.astype(np.longdouble)
@@ -128,7 +130,9 @@ def _ceil_divide(a: Array, b: Array) -> Array:
 
 
 def _shift(f: Callable[[Array, Array], Array], fill: bool) -> Callable[..., Array]:
-    """A shift in which a count outside [0, bits) shifts everything out, leaving zeros or copies of the sign."""
+    """A shift in which a count outside [0, bits) shifts everything out, leaving zeros or copies of the
+    sign.
+    """
 
     def shifted(a: Array, n: Array) -> Array:
         bits = a.dtype.itemsize * 8
@@ -166,8 +170,13 @@ BINARY: dict[str, tuple[str, str, Any]] = {
 }
 
 COMPARISONS: dict[str, Any] = {
-    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
-}  # fmt: skip
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+}
 
 UNARY: dict[str, tuple[str, str, Any]] = {
     "neg": ("iuf", _ARITHMETIC, _lift(np.negative)),

@@ -41,7 +41,7 @@ define("index", _infer_index)
 def _infer_slice(call: Call) -> Sequence[Type]:
     t, axis = call.tensor(0), call.attrs["axis"]
     _integers(call, 1, 3, "bounds of a slice")
-    return [TensorType(t.dtype, t.dims[:axis] + (Extent(),) + t.dims[axis + 1 :], t.strides)]
+    return [TensorType(t.dtype, (*t.dims[:axis], Extent(), *t.dims[axis + 1 :]), t.strides)]
 
 
 #: slice: positions lo..hi of one axis, both cut to [0, extent].

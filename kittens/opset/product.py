@@ -16,7 +16,9 @@ SCALE_BLOCK = 32
 
 
 def accumulator(a: DType, b: DType) -> DType:
-    """The type in which products of `a` and `b` are summed; raises DTypeError for a pair that is not defined."""
+    """The type in which products of `a` and `b` are summed; raises DTypeError for a pair that is not
+    defined.
+    """
     if a == b and a.kind == "f" and a.bits >= 16:
         return float64 if a == float64 else float32
     if a.is_float8 and b.is_float8 and a.name.endswith("fnuz") == b.name.endswith("fnuz"):
@@ -25,7 +27,8 @@ def accumulator(a: DType, b: DType) -> DType:
         return int32
     raise DTypeError(
         f"no product of {a} and {b}",
-        hint="both operands take one type (float16, bfloat16, float32, int8, uint8) or two float8 of one family; convert with .to(...)",
+        hint="both operands take one type (float16, bfloat16, float32, int8, uint8) or two float8 of one "
+        "family; convert with .to(...)",
     )
 
 
@@ -80,7 +83,8 @@ def _infer_scaled(call: Call) -> Sequence[Type]:
     if a.shape[1] % SCALE_BLOCK or sa.shape != (a.shape[0], blocks) or sb.shape != (blocks, b.shape[1]):
         raise ShapeError(
             f"scales of shapes {sa.shape} and {sb.shape} for operands {a.shape} and {b.shape}",
-            hint=f"one scale for each {SCALE_BLOCK} elements of K: ({a.shape[0]}, K/{SCALE_BLOCK}) and (K/{SCALE_BLOCK}, {b.shape[1]})",
+            hint=f"one scale for each {SCALE_BLOCK} elements of K: ({a.shape[0]}, K/{SCALE_BLOCK}) and "
+            f"(K/{SCALE_BLOCK}, {b.shape[1]})",
         )
     if sa.dtype != float8_e8m0fnu or sb.dtype != float8_e8m0fnu:
         raise DTypeError(
@@ -91,7 +95,9 @@ def _infer_scaled(call: Call) -> Sequence[Type]:
 
 
 def infer_plain(call: Call) -> Sequence[Type]:
-    """The result of a block-scaled product as if it had no scales: operands are a, scales of a, b, scales of b, accumulator."""
+    """The result of a block-scaled product as if it had no scales: operands are a, scales of a, b, scales
+    of b, accumulator.
+    """
     operands = (call.operands[0], call.operands[2], *call.operands[4:])
     return _infer_mma(Call(operands, {}))
 

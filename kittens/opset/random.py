@@ -53,5 +53,6 @@ def _random(call: Call, seed: Array, counter: Array) -> Array:
     return np.choose(lane.astype(np.int64), words).astype(np.uint32)
 
 
-#: random_bits: word (counter mod 4) of the block at counter div 4, both read as unsigned 64 bits, under key `seed`.
+#: random_bits: word (counter mod 4) of the block at counter div 4, both read as unsigned 64 bits, under key
+#: `seed`.
 define("random_bits", _infer_random, _random)

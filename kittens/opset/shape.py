@@ -51,7 +51,8 @@ def _infer_bitcast(call: Call) -> Sequence[Type]:
     if source.bits != to.bits or "b" in (source.kind, to.kind):
         raise DTypeError(
             f"bitcast from {source} ({source.bits} bits) to {to} ({to.bits} bits)",
-            hint="both types must have the same number of bits, and neither be bool; .to(...) converts values",
+            hint="both types must have the same number of bits, and neither be bool; .to(...) converts "
+            "values",
         )
     return [TileType(to, call.tile(0).shape)]
 
@@ -66,7 +67,7 @@ define(
 def _infer_broadcast(call: Call) -> Sequence[Type]:
     source, shape = call.tile(0), tuple(call.attrs["shape"])
     if len(source.shape) > len(shape) or any(
-        a not in (1, b) for a, b in zip(reversed(source.shape), reversed(shape))
+        a not in (1, b) for a, b in zip(reversed(source.shape), reversed(shape), strict=False)
     ):
         raise ShapeError(f"a tile of shape {source.shape} does not broadcast to {shape}")
     return [TileType(source.dtype, shape)]
@@ -135,7 +136,8 @@ def _split(call: Call, x: Array) -> tuple[Array, Array]:
     return np.moveaxis(a, -1, call.attrs["axis"]), np.moveaxis(b, -1, call.attrs["axis"])
 
 
-#: split: two tiles, the halves of an axis (`pairs` false) or its even and odd elements. `axis` counts from the end (< 0).
+#: split: two tiles, the halves of an axis (`pairs` false) or its even and odd elements. `axis` counts from
+#: the end (< 0).
 define("split", _infer_split, _split)
 
 
@@ -153,7 +155,7 @@ def _join(call: Call, a: Array, b: Array) -> Array:
     if not call.attrs["pairs"]:
         return np.concatenate([a, b], axis)
     x, y = np.moveaxis(a, axis, -1), np.moveaxis(b, axis, -1)
-    out = np.stack([x, y], -1).reshape(x.shape[:-1] + (2 * x.shape[-1],))
+    out = np.stack([x, y], -1).reshape((*x.shape[:-1], 2 * x.shape[-1]))
     return np.moveaxis(out, -1, axis)
 
 

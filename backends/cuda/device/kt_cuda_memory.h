@@ -110,6 +110,13 @@ KT_FN kt_i32 kt_atomic_add_i32(kt_out p, kt_i32 v KT_SITE) {
   KT_ASM(r = kt_sim::atomic_add_global(p, v), "atom.global.add.s32 %0, [%1], %2;" : "=r"(r) : "l"(p), "r"(v) : "memory");
   return r;
 }
+#define KT_ATOMIC_64
+KT_FN kt_u64 kt_atomic_add_u64(kt_out p, kt_u64 v KT_SITE) {
+  KT_HERE;
+  kt_u64 r;
+  KT_ASM(r = kt_sim::atomic_add_global(p, v), "atom.global.add.u64 %0, [%1], %2;" : "=l"(r) : "l"(p), "l"(v) : "memory");
+  return r;
+}
 
 // ---- shared memory
 

@@ -1,11 +1,18 @@
 // Loads, stores and copies. Widths are in bits; an address is a multiple of its width.
 #pragma once
 
-// The program's shared memory: `KT_SHARED_MEMORY(smem, 4096);` declares kt_smem smem. The size is for Metal; here the one
-// given at launch counts.
+// The program's shared memory: `KT_SHARED_MEMORY(smem, 4096);` declares kt_smem smem. With the size, the compiler
+// knows the address (0) and refuses what the target does not have; without, the one given at launch counts.
 #ifndef KT_SIM
 extern __shared__ __attribute__((aligned(1024))) kt_u8 kt_shared_bytes[];
-#define KT_SHARED_MEMORY(name, ...) const kt_smem name = (kt_smem)kt_shared_bytes
+template <int BYTES = 0>
+KT_FN kt_smem kt_shared_memory() {
+  __shared__ __attribute__((aligned(1024))) kt_u8 bytes[BYTES];
+  return (kt_smem)bytes;
+}
+template <>
+KT_FN kt_smem kt_shared_memory<0>() { return (kt_smem)kt_shared_bytes; }
+#define KT_SHARED_MEMORY(name, ...) const kt_smem name = kt_shared_memory<__VA_ARGS__>()
 #define KT_LOAD_GLOBAL(T, p) (*(const KT_GLOBAL T*)(p))
 #define KT_STORE_GLOBAL(T, p, v) (*(KT_GLOBAL T*)(p) = (v))
 #define KT_LOAD_SHARED(T, p) (*(const KT_LDS T*)(p))

@@ -296,6 +296,9 @@ inline float atomic_add_global(void* pointer, float value) {
 inline int atomic_add_global(void* pointer, int value) {
   return __atomic_fetch_add(reinterpret_cast<int*>(global_at(pointer, 4, 4, 1)), value, __ATOMIC_ACQ_REL);
 }
+inline unsigned long long atomic_add_global(void* pointer, unsigned long long value) {
+  return __atomic_fetch_add(reinterpret_cast<unsigned long long*>(global_at(pointer, 4, 4, 1)), value, __ATOMIC_ACQ_REL);
+}
 template <class T, class Address>
 inline T atomic_add_shared(Address address, T value) {
   u8* at = shared_at(*worker->lane, worker->site, shared_offset(address), sizeof(T), sizeof(T), Atomic);

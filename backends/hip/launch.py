@@ -1,0 +1,160 @@
+"""Running compiled kernels on AMD GPUs, through hip-python: arrays in place, NumPy arrays by way of copies.
+
+Arguments are packed by the offsets that the code object states: hip-python's own packing misplaces structs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kittens.arguments import TensorArg, check_outputs
+from kittens.backends.hip.codeobject import metadata
+from kittens.backends.hip.compile import Compiled, compile_source
+from kittens.backends.hip.machine import machine
+from kittens.codegen.pipeline import planned
+from kittens.codegen.simulate import values
+from kittens.errors import CheckError, UnavailableError
+from kittens.ir import Function
+from kittens.runtime import Launch
+from kittens.targets import Target
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """Call a function of HIP and give its result. Raises CheckError with HIP's name for what went wrong."""
+    from hip import hip
+
+    try:
+        error, *results = getattr(hip, name)(*arguments)
+    except RuntimeError as missing:  # the library is opened at the first call
+        raise UnavailableError(f"HIP could not be loaded: {missing}", hint="install ROCm") from missing
+    if int(error):
+        raise CheckError(f"{name}: {error.name}")
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+@functools.cache
+def device_arch(index: int) -> str:
+    """The architecture to compile for on a device."""
+    from hip import hip
+
+    count = call("hipGetDeviceCount")
+    if index >= count:
+        raise UnavailableError(f"no AMD device {index}: there are {count}")
+    properties = hip.hipDeviceProp_t()
+    call("hipGetDeviceProperties", properties, index)
+    arch = str(
+        properties.gcnArchName if isinstance(properties.gcnArchName, str) else properties.gcnArchName.decode()
+    )
+    return arch.split(":")[0]
+
+
+@functools.lru_cache(1024)
+def _function(code: bytes, entry: str, index: int) -> tuple[Any, Any]:
+    module = call("hipModuleLoadData", code)
+    return module, call("hipModuleGetFunction", module, entry.encode())
+
+
+_compiled: dict[tuple[Function, str], Compiled] = {}
+
+
+def compiled(function: Function, arch: str) -> Compiled:
+    """A function compiled for an architecture, made once in this process."""
+    key = (function, arch)
+    if key not in _compiled:
+        _compiled[key] = compile_source(planned(function, machine(arch))[1], arch)
+    return _compiled[key]
+
+
+def packed(code: bytes, arguments: Sequence[Any]) -> bytes:
+    """The arguments as the kernel reads them."""
+    listed = [a for a in metadata(code)[".args"] if not a[".value_kind"].startswith("hidden")]
+    out = bytearray(metadata(code)[".kernarg_segment_size"])
+    for place, value in zip(listed, arguments, strict=True):
+        data = np.asarray(value).tobytes()
+        assert len(data) == place[".size"], place
+        out[place[".offset"] : place[".offset"] + len(data)] = data
+    return bytes(out)
+
+
+def execute(target: Target, launch: Launch) -> None:
+    """Run a launch on a GPU. NumPy arrays are copied there and outputs back; device arrays are used as they are."""
+    index = target.index or 0
+    arch = target.arch or device_arch(index)
+    function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
+    stored = function.stored()
+    check_outputs(launch.arguments, stored)
+    programs = int(np.prod(launch.grid, dtype=object))
+    if programs == 0:
+        return
+    if programs >= 2**31:
+        raise UnavailableError(f"a grid of {programs} programs: 2^31 - 1 at most")
+    ready = compiled(function, arch)
+    call("hipSetDevice", index)
+    copies: list[tuple[Any, int, int, Any]] = []
+
+    def pointer(name: str, argument: TensorArg) -> Any:
+        if not isinstance(argument.data, np.ndarray):
+            return np.uint64(argument.data.ptr)
+        low, size = _span(argument.data)
+        held = call("hipMalloc", size + 512)
+        shift = (argument.data.ctypes.data + low) % 256  # alignment is kept
+        copies.append((argument.data if name in stored else None, low, shift, held))
+        memory = (
+            (ctypes.c_uint8 * size).from_address(argument.data.ctypes.data + low)
+            if argument.data.size
+            else b"\0" * 16
+        )
+        call("hipMemcpy", int(held) + shift, memory, size, _kind("HostToDevice"))
+        return np.uint64(int(held) + shift - low)
+
+    try:
+        data = packed(ready.code, values(ready.source.parameters, launch, pointer))
+        _, kernel = _function(ready.code, ready.source.entry, index)
+        _start(kernel, programs, ready.source.threads, data)
+        if copies:
+            call("hipDeviceSynchronize")
+        for host, low, shift, held in copies:
+            if host is not None and host.size:
+                size = _span(host)[1]
+                raw = np.empty(size, np.uint8)
+                call("hipMemcpy", raw, int(held) + shift, size, _kind("DeviceToHost"))
+                host[...] = np.ndarray(host.shape, host.dtype, raw.data, -low, host.strides)
+    finally:
+        for *_, held in copies:
+            call("hipFree", held)
+
+
+def _start(kernel: Any, programs: int, threads: int, data: bytes) -> None:
+    buffer, size = ctypes.create_string_buffer(data, len(data)), ctypes.c_size_t(len(data))
+    extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(buffer), 2, ctypes.addressof(size), 3)
+    call("hipModuleLaunchKernel", kernel, programs, 1, 1, threads, 1, 1, 0, _stream(), None, extra)
+
+
+def _stream() -> Any:
+    """PyTorch's current stream if PyTorch is in use, else the default one."""
+    import sys
+
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and getattr(torch.version, "hip", None):
+        return torch.cuda.current_stream().cuda_stream
+    return None
+
+
+def _kind(name: str) -> Any:
+    from hip import hip
+
+    return getattr(hip.hipMemcpyKind, f"hipMemcpy{name}")
+
+
+def _span(array: Any) -> tuple[int, int]:
+    """(offset of the lowest byte, number of bytes) of the memory that an array covers."""
+    if not array.size:
+        return 0, 16
+    steps = [s * (n - 1) for s, n in zip(array.strides, array.shape)]
+    low = sum(min(0, s) for s in steps)
+    return low, sum(max(0, s) for s in steps) + array.itemsize - low
