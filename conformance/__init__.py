@@ -3,8 +3,9 @@
     report = kittens.conformance.run(["numpy"], pattern="matmul")
     report.ok, report.summary(), report.to_json()
 
-Each case is run in an arithmetic that tracks errors (`judge`), which gives what every element must be and how far an
-implementation that honours the numerics contract may be from it. The result of a case is the largest observed/bound.
+Each case is run in an arithmetic that tracks errors (`judge`), which gives what every element must be and how
+far an implementation that honours the numerics contract may be from it. The result of a case is the largest
+observed/bound.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Memory around the arguments of a case: guard bands, gaps between elements, and poison that contradicts the oracle."""
+"""Memory around the arguments of a case: guard bands, gaps between elements, and poison that contradicts the
+oracle.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,9 @@ def _strides(shape: tuple[int, ...], layout: str) -> tuple[tuple[int, ...], int]
 def allocate(shape: tuple[int, ...], dtype: DType, layout: str = "plain") -> Buffer:
     """A buffer of pseudo-random bytes with a view of `shape` in the middle.
 
-    plain: row-major. transposed: column-major. strided: rows further apart than they are long. gapped: no axis
-    contiguous. reversed: the first axis runs backwards. offset: starts one element after an aligned place.
+    plain: row-major. transposed: column-major. strided: rows further apart than they are long. gapped: no
+    axis contiguous. reversed: the first axis runs backwards. offset: starts one element after an aligned
+    place.
     """
     strides, span = _strides(shape, layout)
     size = dtype.bytes
@@ -64,7 +67,9 @@ def allocate(shape: tuple[int, ...], dtype: DType, layout: str = "plain") -> Buf
 
 
 def poison(expected: Array, dtype: DType) -> Array:
-    """Native elements each of which contradicts an expected value, so that none can be right without being written."""
+    """Native elements each of which contradicts an expected value, so that none can be right without being
+    written.
+    """
     if dtype.kind == "b":
         return ~expected
     if dtype.kind in "iu":

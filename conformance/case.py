@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -41,16 +41,17 @@ class InOut:
     layout: str = "plain"
 
 
-Arg = Union[In, Out, InOut, int, float, np.generic, None]
+Arg = In | Out | InOut | int | float | np.generic | None
 
 
 @dataclass(frozen=True)
 class Case:
     """One run of one kernel, judged.
 
-    name: a path such as "elementwise/add/float32/ragged". make: the arguments, made anew (and the same) at each call.
-    constants: the kernel's. cost: rough number of scalar operations. textbook: for kernels of the library, a function of the
-    input arrays (as float64, scalars as they are) that gives {parameter: float64 array} by the formula of the books.
+    name: a path such as "elementwise/add/float32/ragged". make: the arguments, made anew (and the same) at
+    each call. constants: the kernel's. cost: rough number of scalar operations. textbook: for kernels of the
+    library, a function of the input arrays (as float64, scalars as they are) that gives {parameter: float64
+    array} by the formula of the books.
     """
 
     name: str
@@ -80,7 +81,9 @@ def seeded(name: str) -> np.random.Generator:
 
 
 def select(cases: Iterable[Case], pattern: str | None = None, max_cost: float | None = None) -> list[Case]:
-    """Cases whose name holds every word of `pattern` (words with * or ? are globs over the whole name), up to a cost."""
+    """Cases whose name holds every word of `pattern` (words with * or ? are globs over the whole name), up to
+    a cost.
+    """
     words = (pattern or "").split()
 
     def fits(case: Case) -> bool:

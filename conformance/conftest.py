@@ -1,7 +1,9 @@
-"""Which targets pytest runs the suite on: those of --on, else of the environment variable KITTENS_ON, else numpy.
+"""Which targets pytest runs the suite on: those of --on, else of the environment variable KITTENS_ON, else
+numpy.
 
-pytest knows --on where it sees this file before it reads its options: `pytest conformance --on numpy` in a checkout,
-`pytest -p kittens.conformance.conftest --pyargs kittens.conformance --on numpy` elsewhere. KITTENS_ON works always.
+pytest knows --on where it sees this file before it reads its options: `pytest conformance --on numpy` in a
+checkout, `pytest -p kittens.conformance.conftest --pyargs kittens.conformance --on numpy` elsewhere.
+KITTENS_ON works always.
 """
 
 from __future__ import annotations

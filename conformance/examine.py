@@ -27,8 +27,9 @@ MOST_UNKNOWN = 0.5
 class Row:
     """The result of a case on a target.
 
-    verdict: "passed", "failed", or "refused" (the target says that it does not do this, with the reason in `message`).
-    how: "executed" or "simulated". ratio: largest observed error over its bound. judged: number of elements compared.
+    verdict: "passed", "failed", or "refused" (the target says that it does not do this, with the reason in
+    `message`). how: "executed" or "simulated". ratio: largest observed error over its bound. judged: number
+    of elements compared.
     """
 
     case: str
@@ -81,7 +82,9 @@ def refused(case: Case, target: Target, numerics: Numerics) -> str:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A case made ready for a target: its arguments in memory, what the kernel makes of them, and what must come out."""
+    """A case made ready for a target: its arguments in memory, what the kernel makes of them, and what must
+    come out.
+    """
 
     spec: dict[str, Arg]
     buffers: dict[str, Buffer]
@@ -129,10 +132,9 @@ def _examine(case: Case, target: Target, numerics: Numerics) -> tuple[str, float
         if not np.array_equal(buffer.outside(), outside):
             raise Failure(f"{name}: memory outside the array was overwritten")
         changed = (native_bytes(buffer.view) != inside).any(axis=1).reshape(buffer.view.shape)
-        if (changed & ~memory.written).any():
-            raise Failure(
-                f"{name}: {int((changed & ~memory.written).sum())} elements were overwritten that the kernel does not store to"
-            )
+        astray = int((changed & ~memory.written).sum())
+        if astray:
+            raise Failure(f"{name}: {astray} elements were overwritten that the kernel does not store to")
         finding = compare(name, expected[name], values(buffer.view, memory.dtype), memory.written)
         if finding.message:
             stale = int((memory.written & ~changed).sum()) if isinstance(spec[name], Out) else 0

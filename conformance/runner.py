@@ -93,8 +93,9 @@ def run(
 ) -> Report:
     """Run the cases that `pattern` and `max_cost` select on each target.
 
-    stop_first: end at the first failure. jobs: worker processes (as many as processors by default; a device is used from
-    one). progress: called with (rows done, rows in all, the latest row). Raises TargetError for an unknown target.
+    stop_first: end at the first failure. jobs: worker processes (as many as processors by default; a device
+    is used from one). progress: called with (rows done, rows in all, the latest row). Raises TargetError for
+    an unknown target.
     """
     several = [targets] if isinstance(targets, (str, Target)) else list(targets)
     chosen = [plugins.check(parse(t)) for t in several]
@@ -118,7 +119,9 @@ def _report(rows: list[Row], start: datetime.datetime, targets: list[Target]) ->
 
 
 def circumstances(targets: list[Target], start: datetime.datetime) -> dict[str, Any]:
-    """Versions, platform, date and the numerics promised by each target, so that a report can be read years later."""
+    """Versions, platform, date and the numerics promised by each target, so that a report can be read years
+    later.
+    """
     versions = {}
     for name in ("kittens-gpu", "numpy", "ml_dtypes"):
         try:
@@ -141,9 +144,9 @@ def circumstances(targets: list[Target], start: datetime.datetime) -> dict[str, 
 
 
 def _rows(target: Target, cases: list[Case], jobs: int | None) -> Iterator[Row]:
-    """Rows in the order of the cases. Only the reference and simulators are spread over processes."""
+    """Rows in the order of the cases. A device is used from one process unless `jobs` says otherwise."""
     hosted = target.backend == "numpy" or target.simulated
-    workers = (jobs or _processors()) if hosted else 1
+    workers = jobs or (_processors() if hosted else 1)
     if workers == 1 or len(cases) <= CHUNK:
         yield from (examine(case, target) for case in cases)
         return

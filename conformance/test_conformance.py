@@ -1,4 +1,6 @@
-"""The suite as pytest runs it, one test a case and target: `KITTENS_ON=numpy pytest --pyargs kittens.conformance`."""
+"""The suite as pytest runs it, one test a case and target: `KITTENS_ON=numpy pytest --pyargs
+kittens.conformance`.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,14 @@
-"""What the kernels of the library should compute, by the formulas of the books, in float64, with no tiles and no loops.
+"""What the kernels of the library should compute, by the formulas of the books, in float64, with no tiles and
+no loops.
 
-Each function takes the arguments of a kernel by name, arrays as float64 (integers as they are), and gives its outputs
-by name. They share nothing with the kernels but those names.
+Each function takes the arguments of a kernel by name, arrays as float64 (integers as they are), and gives its
+outputs by name. They share nothing with the kernels but those names.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from kittens.dtypes import Array
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "none": lambda x: x,
     "relu": lambda x: np.where(np.isnan(x), x, np.maximum(x, 0)),
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),

@@ -13,7 +13,9 @@ from kittens.dtypes import Array
 
 @dataclass(frozen=True)
 class Finding:
-    """What comparing one array gave. ratio: largest observed/bound (inf for NaN or bit mismatches). judged: elements."""
+    """What comparing one array gave. ratio: largest observed/bound (inf for NaN or bit mismatches). judged:
+    elements.
+    """
 
     ratio: float
     judged: int
@@ -22,7 +24,7 @@ class Finding:
 
 
 def compare(name: str, expected: Bounded, got: Array, written: Array) -> Finding:
-    """Compare what a target wrote (values as float64, integers or bool) with bounded values, where `written`."""
+    """Compare what a target wrote with bounded values, where `written`."""
     ratios = np.where(written, _ratios(expected, got), 0.0)
     unknown = int((written & np.isinf(expected.e)).sum())
     judged = int(written.sum()) - unknown
@@ -31,7 +33,9 @@ def compare(name: str, expected: Bounded, got: Array, written: Array) -> Finding
 
 
 def _ratios(x: Bounded, got: Array) -> Array:
-    """Observed error over bound; 0 for agreement, inf where no error is allowed or NaN and infinities disagree."""
+    """Observed error over bound; 0 for agreement, inf where no error is allowed or NaN and infinities
+    disagree.
+    """
     with np.errstate(all="ignore"):
         if x.dtype.kind not in "fs":
             error = (

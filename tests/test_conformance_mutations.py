@@ -1,5 +1,7 @@
 """The judge can fail: kernels and arithmetic broken in subtle ways, each of which the suite must catch."""
 
+# ruff: noqa: E501  (tables with one mutation a line)
+
 from __future__ import annotations
 
 import dataclasses
@@ -35,7 +37,8 @@ def failed(found: list[Row]) -> list[Row]:
     return [row for row in found if row.verdict == "failed"]
 
 
-# Wrong kernel texts, against the formula of the books; and wrong implementations of right texts, against the judge.
+# Wrong kernel texts, against the formula of the books; and wrong implementations of right texts, against the
+# judge.
 
 
 class Miscompiled(Kernel):
@@ -445,7 +448,7 @@ def test_a_case_that_cannot_be_judged_is_a_failure_of_its_design() -> None:
 
 @kt.kernel(grid=1)
 def rounding_decides(x, out, *, B=16):
-    for _ in kt.when((kt.exp(kt.load(x, 0, B)).sum(0) >= 16.0)):
+    for _ in kt.when(kt.exp(kt.load(x, 0, B)).sum(0) >= 16.0):
         kt.store(out, 0, kt.load(x, 0, B))
 
 

@@ -157,7 +157,10 @@ def test_poison_contradicts_every_value(dtype: DType) -> None:
 def test_the_words_of_a_mismatch() -> None:
     v = np.array([[1.0, 2.0], [3.0, 4.0]])
     found = compare(
-        "c", Bounded(F32, v, np.full((2, 2), 2.0**-20)), v + [[0, 0], [0, 2.0**-18]], np.ones((2, 2), bool)
+        "c",
+        Bounded(F32, v, np.full((2, 2), 2.0**-20)),
+        v + np.array([[0, 0], [0, 2.0**-18]]),
+        np.ones((2, 2), bool),
     )
     assert found.ratio == 4
     assert found.message.splitlines() == [

@@ -1,4 +1,4 @@
-"""Rounding and decoding by the definitions of the formats, against ml_dtypes and against rational arithmetic."""
+"""Rounding and decoding by the definitions of the formats, against ml_dtypes and rational arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The cases, by theme. Each module has `cases()`, which yields them; arguments are made only when a case is run."""
+"""The cases, by theme. Each module has `cases()`, which yields them; arguments are made only when a case is
+run.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from kittens.conformance.case import Case
 
 #: The plan of the suite, one module a theme.
 THEMES = (
-    "elementwise",  # every arithmetic, comparison, bit and mathematical operation x dtype x (special pairs, ragged, layouts)
+    "elementwise",  # every arithmetic, comparison, bit, mathematical operation x dtype x special, ragged
     "conversions",  # every pair of dtypes with half-way points, all float8 codes; bitcasts
     "reductions",  # sum, max, min, argmax, any, all, cumsum x dtype x axis, with NaN, ties, infinities
     "products",  # mma of every operand type x transposes x shapes; block-scaled products; exact integers

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 import kittens as kt
 from kittens.conformance.case import Case, In, Out, seeded
 from kittens.conformance.cases.inputs import normal
-from kittens.dtypes import BY_NAME, DType
+from kittens.dtypes import BY_NAME
 
 F32, I64 = BY_NAME["float32"], BY_NAME["int64"]
 
@@ -113,82 +114,92 @@ def online_softmax_terms(x, out, *, B=8, C=16):
     kt.store(out, (0, i), kt.join(m[None, :], l[None, :], 0))
 
 
-def _vector(name: str, n: int, dtype: DType = F32, scale: float = 1.0) -> In:
-    return In(normal(seeded(name), (n,), dtype, scale))
+def _vector(name: str, n: int, scale: float = 1.0) -> In:
+    return In(normal(seeded(name), (n,), F32, scale))
 
 
 def _matrix(name: str, shape: tuple[int, int]) -> In:
     return In(normal(seeded(name), shape, F32))
 
 
+def _case(kernel, detail, cost: float, make, **constants) -> Case:
+    """A case whose arguments `make` gives, from the case's name."""
+    name = f"control/{kernel.name}/{detail}"
+    return Case(name, kernel, partial(make, name), constants, cost)
+
+
 def cases() -> Iterator[Case]:
     for n in (0, 1, 2, 10, 95):
         for kind in (np.int32, np.int64):
-            name = f"control/fibonacci/{n}/{np.dtype(kind)}"
-            yield Case(
-                name,
-                fibonacci,
-                lambda n=n, kind=kind: {"n": kind(n), "out": Out(I64, (2,))},
-                {},
-                cost=float(n),
-            )
-    for lo, hi, step in (
-        (0, 0, 1),
-        (0, 1, 1),
-        (3, 20, 4),
-        (5, 2, 1),
-        (-7, 8, 3),
-        (10, 11, 100),
-        (-3, -3, 2),
-        (2**40, 2**40 + 5, 2),
-    ):
-
-        def bound(lo=lo, hi=hi, step=step):
-            return {"lo": lo, "hi": hi, "step": step, "out": Out(I64, (3,))}
-
-        yield Case(f"control/bounds/{lo}:{hi}:{step}", bounds, bound, {}, cost=10.0)
+            yield _fibonacci(kind(n))
+    for lo, hi, step in ((0, 0, 1), (0, 1, 1), (3, 20, 4), (5, 2, 1), (-7, 8, 3), (10, 11, 100), (-3, -3, 2)):
+        yield _bounds(lo, hi, step)
+    yield _bounds(2**40, 2**40 + 5, 2)
     for n in (1, 2, 7):
-        yield Case(
-            f"control/triangle/{n}",
-            triangle,
-            lambda n=n: {"x": _matrix(f"t{n}", (n, 16)), "out": Out(F32, (n, 16))},
-            {},
-            cost=500.0,
-        )
+        yield _triangle(n)
     for n in (1, 16, 100):
-        for scale in (1.0, 60.0):
-            name = f"control/branches/{n}/{scale}"
-            yield Case(
-                name,
-                branches,
-                lambda n=n, s=scale, name=name: {"x": _vector(name, n, F32, s), "out": Out(F32, (n,))},
-                {},
-                cost=300.0,
-            )
-        name = f"control/store_when/{n}"
-        yield Case(
-            name,
-            store_when,
-            lambda n=n, name=name: {"x": _vector(name, n + 40), "out": Out(F32, (n + 40,))},
-            {},
-            cost=100.0,
-        )
-    for n, m, s in ((0, 0, 0.0), (5, -17, 0.1), (-(2**31), 2**50 + 1, -3.5), (2**31 - 1, -(2**40), 1e-3)):
-
-        def scalar(n=n, m=m, s=s):
-            return {"x": _vector("scalars", 70), "n": np.int32(n), "m": m, "s": s, "out": Out(F32, (70,))}
-
-        yield Case(f"control/scalars/{n}/{m}", scalars, scalar, {}, cost=500.0)
+        yield _branches(n, 1.0)
+        yield _branches(n, 60.0)
+        yield _store_when(n + 40)
+    for n, m, x in ((0, 0, 0.0), (5, -17, 0.1), (-(2**31), 2**50 + 1, -3.5), (2**31 - 1, -(2**40), 1e-3)):
+        yield _scalars(n, m, x)
     for unroll in (1, 2, 4, 7):
-        for width in (16, 100):
-            name = f"control/unrolled/{unroll}/{width}"
-            make = lambda w=width, name=name: {"x": _matrix(name, (20, w)), "out": Out(F32, (20, 16))}  # noqa: E731
-            yield Case(name, unrolled, make, {"unroll": unroll}, cost=2000.0)
+        yield _unrolled(unroll, 16)
+        yield _unrolled(unroll, 100)
     for passes in (0, 1, 3):
-        name = f"control/newton/{passes}"
-        make = lambda name=name: {"x": In(np.abs(_vector(name, 32).data) + 0.5), "out": Out(F32, (32,))}  # noqa: E731
-        yield Case(name, newton, make, {"B": 32, "passes": passes}, cost=500.0)
+        yield _newton(passes)
     for shape in ((8, 16), (13, 50), (1, 1), (3, 200)):
-        name = f"control/online/{shape[0]}x{shape[1]}"
-        make = lambda s=shape, name=name: {"x": _matrix(name, s), "out": Out(F32, (2, s[0]))}  # noqa: E731
-        yield Case(name, online_softmax_terms, make, {}, cost=8.0 * shape[0] * shape[1])
+        yield _online(shape)
+
+
+def _fibonacci(n) -> Case:
+    return _case(fibonacci, f"{n}/{n.dtype}", float(n), lambda name: {"n": n, "out": Out(I64, (2,))})
+
+
+def _bounds(lo: int, hi: int, step: int) -> Case:
+    args = {"lo": lo, "hi": hi, "step": step, "out": Out(I64, (3,))}
+    return _case(bounds, f"{lo}:{hi}:{step}", 10.0, lambda name: args)
+
+
+def _triangle(n: int) -> Case:
+    return _case(triangle, n, 500.0, lambda name: {"x": _matrix(name, (n, 16)), "out": Out(F32, (n, 16))})
+
+
+def _branches(n: int, scale: float) -> Case:
+    def make(name):
+        return {"x": _vector(name, n, scale), "out": Out(F32, (n,))}
+
+    return _case(branches, f"{n}/{scale}", 300.0, make)
+
+
+def _store_when(n: int) -> Case:
+    return _case(store_when, n, 100.0, lambda name: {"x": _vector(name, n), "out": Out(F32, (n,))})
+
+
+def _scalars(n: int, m: int, s: float) -> Case:
+    def make(name):
+        return {"x": _vector(name, 70), "n": np.int32(n), "m": m, "s": s, "out": Out(F32, (70,))}
+
+    return _case(scalars, f"{n}/{m}", 500.0, make)
+
+
+def _unrolled(unroll: int, width: int) -> Case:
+    def make(name):
+        return {"x": _matrix(name, (20, width)), "out": Out(F32, (20, 16))}
+
+    return _case(unrolled, f"{unroll}/{width}", 2000.0, make, unroll=unroll)
+
+
+def _newton(passes: int) -> Case:
+    def make(name):
+        return {"x": In(np.abs(_vector(name, 32).data) + 0.5), "out": Out(F32, (32,))}
+
+    return _case(newton, passes, 500.0, make, B=32, passes=passes)
+
+
+def _online(shape: tuple[int, int]) -> Case:
+    def make(name):
+        return {"x": _matrix(name, shape), "out": Out(F32, (2, shape[0]))}
+
+    detail = f"{shape[0]}x{shape[1]}"
+    return _case(online_softmax_terms, detail, 8.0 * shape[0] * shape[1], make)

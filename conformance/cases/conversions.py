@@ -37,7 +37,7 @@ def computed(x, y, out, *, BM=16, BN=64):
 
 
 def _values(source: DType, to: DType, name: str) -> np.ndarray:
-    """Special values of the source, random ones, and for narrowing every half-way point of the destination."""
+    """Special values of the source, random ones, and for narrowing the half-way points of the destination."""
     rng = seeded(name)
     parts = [special(source), wide(rng, (300,), source)]
     if source.kind == "f" and to.kind == "f" and source.bits > 8:
@@ -77,9 +77,9 @@ def cases() -> Iterator[Case]:
         for to in ALL:
             if source != to and source.bits == to.bits and "b" not in (source.kind, to.kind):
                 yield _bitcast(source, to)
-    for source in ("float16", "bfloat16", "float32"):
+    for name in ("float16", "bfloat16", "float32"):
         for to in (d for d in ALL if d.kind in "fs"):
-            yield _computed(BY_NAME[source], to)
+            yield _computed(BY_NAME[name], to)
 
 
 def _conversion(source: DType, to: DType) -> Case:

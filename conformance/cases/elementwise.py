@@ -1,4 +1,6 @@
-"""Operations element by element: every operation x every dtype it takes x special values, ragged shapes, layouts."""
+"""Operations element by element: every operation x every dtype it takes x special values, ragged shapes,
+layouts.
+"""
 
 from __future__ import annotations
 
@@ -131,7 +133,7 @@ def _case(arity: int, op: str, dtype: DType, kind: str, layout: str = "plain") -
     def make():
         arrays = _inputs(kind, arity, dtype, name)
         return {
-            **{n: In(a, layout) for n, a in zip(NAMES, arrays)},
+            **{n: In(a, layout) for n, a in zip(NAMES, arrays, strict=False)},
             "out": Out(result, arrays[0].shape, layout),
         }
 
@@ -139,7 +141,7 @@ def _case(arity: int, op: str, dtype: DType, kind: str, layout: str = "plain") -
 
 
 @kt.kernel(grid=_grid)
-def broadcasting(x, row, column, s, out, *, op, BM=16, BN=32):
+def broadcasting(x, row, column, out, *, op, BM=16, BN=32):
     """Tiles of rank 2, 1 and 0, and a number, in one expression."""
     i, j = kt.program_id()
     f = BINARY[op][0]
@@ -155,34 +157,33 @@ def widening(x, y, out, *, op, BM=16, BN=32):
     kt.store(out, at, BINARY[op][0](kt.load(x, at, shape), kt.load(y, at, shape)))
 
 
-def _mixed() -> Iterator[Case]:
-    meet = [("float16", "float32"), ("bfloat16", "float32"), ("float32", "float64"), ("int8", "int32"), ("int16", "int64"),
-            ("uint8", "uint32"), ("uint16", "uint64"), ("bool", "int32"), ("bool", "float32")]  # fmt: skip
-    for op in ("add", "mul", "maximum"):
-        for a, b in meet:
-            name = f"elementwise/{op}/{a}-{b}/widening"
+MEETING = [
+    ("float16", "float32"), ("bfloat16", "float32"), ("float32", "float64"),
+    ("bool", "int32"), ("bool", "float32"), ("int8", "int32"), ("int16", "int64"), ("uint8", "uint32"),
+    ("uint16", "uint64"),
+]  # fmt: skip
 
-            def make(name=name, a=a, b=b):
-                rng = seeded(name)
-                x, y = wide(rng, (21, 40), BY_NAME[a]), wide(rng, (21, 40), BY_NAME[b])
-                return {"x": In(x), "y": In(y), "out": Out(BY_NAME[b], x.shape)}
 
-            yield Case(name, widening, make, {"op": op}, cost=840.0)
-        for dtype in (*FLOATS, BY_NAME["int32"], BY_NAME["uint8"]):
-            name = f"elementwise/{op}/{dtype}/broadcasting"
+def _widening(op: str, a: DType, b: DType) -> Case:
+    name = f"elementwise/{op}/{a}-{b}/widening"
 
-            def make(name=name, dtype=dtype):
-                rng = seeded(name)
-                x, row, column = (normal(rng, s, dtype) for s in ((21, 40), (40,), (21,)))
-                return {
-                    "x": In(x),
-                    "row": In(row),
-                    "column": In(column),
-                    "s": None,
-                    "out": Out(dtype, x.shape),
-                }
+    def make():
+        rng = seeded(name)
+        x, y = wide(rng, (21, 40), a), wide(rng, (21, 40), b)
+        return {"x": In(x), "y": In(y), "out": Out(b, x.shape)}
 
-            yield Case(name, broadcasting, make, {"op": op}, cost=2500.0)
+    return Case(name, widening, make, {"op": op}, cost=840.0)
+
+
+def _broadcasting(op: str, dtype: DType) -> Case:
+    name = f"elementwise/{op}/{dtype}/broadcasting"
+
+    def make():
+        rng = seeded(name)
+        x, row, column = (normal(rng, s, dtype) for s in ((21, 40), (40,), (21,)))
+        return {"x": In(x), "row": In(row), "column": In(column), "out": Out(dtype, x.shape)}
+
+    return Case(name, broadcasting, make, {"op": op}, cost=2500.0)
 
 
 def cases() -> Iterator[Case]:
@@ -197,4 +198,8 @@ def cases() -> Iterator[Case]:
     for kind in ("one", "row", "column", "empty"):
         for dtype in COMPUTES:
             yield _case(2, "maximum", dtype, kind)
-    yield from _mixed()
+    for op in ("add", "mul", "maximum"):
+        for a, b in MEETING:
+            yield _widening(op, BY_NAME[a], BY_NAME[b])
+        for dtype in (*FLOATS, BY_NAME["int32"], BY_NAME["uint8"]):
+            yield _broadcasting(op, dtype)

@@ -60,7 +60,7 @@ def pairs(dtype: DType) -> tuple[Array, Array]:
 
 
 def wide(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
-    """Random numbers of every magnitude: random bits for integers, random exponents within reason for floats."""
+    """Random numbers of every magnitude: random bits for integers, random exponents for floats."""
     if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(np.bool_)
     if dtype.is_integer:

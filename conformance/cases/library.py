@@ -44,7 +44,8 @@ def _by(shape: tuple[int, ...]) -> str:
 
 
 def _matmul(detail: str, a: DType, b: DType, shape: tuple[int, int, int], to: DType | None = None, *,
-            lead=((), ()), layouts=("plain", "plain"), scales: str = "", bias: DType | None = None, **constants) -> Case:  # fmt: skip
+            lead=((), ()), layouts=("plain", "plain"), scales: str = "", bias: DType | None = None,
+            **constants) -> Case:  # fmt: skip
     m, n, k = shape
     to = to or (F32 if a.is_float8 else I32 if a.is_integer else a)
 
@@ -74,7 +75,8 @@ def _matmul(detail: str, a: DType, b: DType, shape: tuple[int, int, int], to: DT
 def _matmuls() -> Iterator[Case]:
     types = [(d, d) for d in (*FLOATS, BY_NAME["int8"], BY_NAME["uint8"])]
     types += [(BY_NAME[f"float8_{x}"], BY_NAME[f"float8_{y}"]) for x, y in
-              (("e4m3fn", "e4m3fn"), ("e4m3fn", "e5m2"), ("e5m2", "e4m3fn"), ("e4m3fnuz", "e4m3fnuz"), ("e5m2fnuz", "e4m3fnuz"))]  # fmt: skip
+              (("e4m3fn", "e4m3fn"), ("e4m3fn", "e5m2"), ("e5m2", "e4m3fn"), ("e4m3fnuz", "e4m3fnuz"),
+              ("e5m2fnuz", "e4m3fnuz"))]  # fmt: skip
     for a, b in types:
         kind = f"{a}" if a == b else f"{a}-{b}"
         for shape in (
@@ -181,9 +183,9 @@ def _norms() -> Iterator[Case]:
     shapes = ((1, 1), (5, 100), (4, 512), (3, 1300), (2, 3, 40))
     for dtype in FLOATS:
         for shape in shapes:
+            cost = 20.0 * math.prod(shape)
             for weighted in (False, True):
                 detail = f"{dtype}/{_by(shape)}" + ("-weighted" if weighted else "")
-                cost = 20.0 * math.prod(shape)
                 yield _case(kernels.rms_norm, detail, _norm(dtype, shape, weighted, False), cost, eps=1e-5)
                 yield _case(kernels.layer_norm, detail, _norm(dtype, shape, weighted, True), cost, eps=1e-5)
             yield _case(

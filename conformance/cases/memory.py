@@ -1,4 +1,6 @@
-"""Loads with padding, ragged stores, views, layouts, adding in memory, and where programs stand in their grid."""
+"""Loads with padding, ragged stores, views, layouts, adding in memory, and where programs stand in their
+grid.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ def heads(x, out, *, B=16):
 
 @kt.kernel(grid=1)
 def sliced(x, out, *, lo, hi, B=16):
-    """Bounds cut to the extent, negative ones counted from the end; padding starts at the end of the slice."""
+    """Bounds cut to the extent, negative ones from the end; padding starts where the slice ends."""
     part = x[lo:hi]
     for i in kt.range(kt.cdiv(out.shape[0], B)):
         kt.store(out, i, kt.load(part, i, B, pad=7))
@@ -78,7 +80,7 @@ def coordinates(out, ids):
     here, grid = kt.program_id(), kt.num_programs()
     here, grid = (here, grid) if isinstance(here, tuple) else ((here,), (grid,))
     number = kt.scalar(0, kt.int64)
-    for p, n in zip(here, grid):
+    for p, n in zip(here, grid, strict=True):
         number = number * n + p
     view = out
     for p in here:
@@ -150,13 +152,13 @@ def cases() -> Iterator[Case]:
     for lo, hi in ((0, None), (5, 40), (-30, -3), (60, 20), (10, 1000), (-1000, 12)):
         yield _slice(lo, hi)
     yield from _indices()
-    for extents in ((1,), (7,), (0,), (3, 5), (4, 1), (2, 3, 4), (1, 1, 1), (2, 0, 3)):
-        yield _coordinates(extents)
-    for dtype in ("float32", "float64", "int32", "int64", "uint32", "uint64"):
-        for shape in ((64, 64), (77, 45), (1, 1)):
-            yield from _adding(BY_NAME[dtype], shape)
-    for dtype in ("float32", "int32", "bfloat16", "uint8"):
-        yield _in_place(BY_NAME[dtype])
+    for grid in ((1,), (7,), (0,), (3, 5), (4, 1), (2, 3, 4), (1, 1, 1), (2, 0, 3)):
+        yield _coordinates(grid)
+    for name in ("float32", "float64", "int32", "int64", "uint32", "uint64"):
+        for extents in ((64, 64), (77, 45), (1, 1)):
+            yield from _adding(BY_NAME[name], extents)
+    for name in ("float32", "int32", "bfloat16", "uint8"):
+        yield _in_place(BY_NAME[name])
 
 
 def _view(kernel, dtype: DType, shape: tuple[int, ...], out: tuple[int, ...]) -> Case:

@@ -1,4 +1,6 @@
-"""Matrix products of every pair of operand types, transposed and ragged; block-scaled products; exact integers."""
+"""Matrix products of every pair of operand types, transposed and ragged; block-scaled products; exact
+integers.
+"""
 
 from __future__ import annotations
 

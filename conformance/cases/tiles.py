@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -92,10 +93,9 @@ def cases() -> Iterator[Case]:
             )
     for dtype in INTEGERS:
         yield _one(f"counting/{dtype}", counting, lambda d=dtype: {"out": Out(d, (100,))}, 100)
-    for shape in ((16, 32), (40, 70), (1, 1)):
-        yield _one(
-            f"positions/{shape[0]}x{shape[1]}", positions, lambda s=shape: {"out": Out(BY_NAME["int32"], s)}
-        )
+    for extents in ((16, 32), (40, 70), (1, 1)):
+        name = f"positions/{extents[0]}x{extents[1]}"
+        yield _one(name, positions, lambda e=extents: {"out": Out(BY_NAME["int32"], e)})
     for dtype in ALL:
         for shape, back in (
             ((768,), (24, 32)),
@@ -128,9 +128,10 @@ def cases() -> Iterator[Case]:
     for seed in (0, 1, 2**31, 2**63 - 1, -1):
         for start in (0, 5, 2**34 - 2, 2**62, -8):
             yield _one(f"random/{seed}/{start}", random, lambda s=start: _random(s), seed=seed)
-    for seed in (0, 12345, np.int32(-3), 2**40):
+    seeds: list[Any] = [0, 12345, np.int32(-3), 2**40]
+    for number in seeds:
         yield _one(
-            f"uniform/{seed}", uniform, lambda s=seed: {"seed": s, "out": Out(BY_NAME["float32"], (300,))}
+            f"uniform/{number}", uniform, lambda s=number: {"seed": s, "out": Out(BY_NAME["float32"], (300,))}
         )
 
 

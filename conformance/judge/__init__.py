@@ -3,14 +3,15 @@
 A kernel run in it yields, for every element it stores, the value in float64 and a bound on the error of any
 implementation that honours the numerics contract. The rule of each operation is found by name in `RULES`:
 
-    elementwise  arithmetic (correctly rounded), comparisons, bits, where, mathematical functions (the target's ULP figure)
+    elementwise  arithmetic (correctly rounded), comparisons, bits, where, functions (the target's ULP figure)
     reduction    sum, cumsum, max, min, argmax, any, all
     product      mma, mma_scaled
     shape        const, cast, bitcast, moves
     random       random_bits
     oracle       loads, stores, store_add; running kernels
 
-Source of the formulas: N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., SIAM 2002, chapters 2-4.
+Source of the formulas: N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., SIAM 2002,
+chapters 2-4.
 """
 
 from kittens.conformance.judge.bounded import SIGN, Bounded, Unjudgeable, exactly

@@ -26,11 +26,12 @@ class Unjudgeable(KittensError, RuntimeError):
 
 @dataclass(frozen=True)
 class Bounded:
-    """Elements `v` (float64 for floats and scales, else of the dtype itself), each with a bound `e` >= 0 on the error.
+    """Elements `v` (float64 for floats and scales, else of the dtype itself), each with a bound `e` >= 0 on
+    the error.
 
-    e == 0: every implementation holds exactly v, down to the sign of zero. e == SIGN: v is a zero of either sign.
-    e == inf: nothing is known, NaN included. A float with e == 0 is a number of its dtype; otherwise v is not rounded.
-    A bool with e > 0 may be either; an integer lies within e.
+    e == 0: every implementation holds exactly v, down to the sign of zero. e == SIGN: v is a zero of either
+    sign. e == inf: nothing is known, NaN included. A float with e == 0 is a number of its dtype; otherwise v
+    is not rounded. A bool with e > 0 may be either; an integer lies within e.
     """
 
     dtype: DType

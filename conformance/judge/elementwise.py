@@ -13,6 +13,7 @@ from kittens.conformance.judge.bounded import ORACLE, SIGN, Bounded, exactly
 from kittens.conformance.judge.formats import spacing
 from kittens.conformance.judge.rounding import (
     Rules,
+    apart,
     computing,
     propagate,
     rounded,
@@ -79,7 +80,9 @@ def _two_ways(name: str, real: Rule, whole: Callable[..., Array]) -> None:
 
 
 def _integers(f: Callable[..., Array], *, smooth: bool = True) -> Rule:
-    """Integer arithmetic modulo 2^bits. Uncertain operands go through the corners if f is smooth, else to unknown."""
+    """Integer arithmetic modulo 2^bits. Uncertain operands go through the corners if f is smooth, else to
+    unknown.
+    """
 
     def judge(rules: Rules, call: Call, *xs: Bounded) -> Bounded:
         to = call.result.dtype
@@ -116,9 +119,11 @@ def _sqrt(rules: Rules, call: Call, raw: Bounded) -> Bounded:
 
 
 def multiply_add(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c for operands of at most 24 bits, rounded to odd in float64: one rounding more is the only one.
+    """a * b + c for operands of at most 24 bits, rounded to odd in float64: one rounding more is the only
+    one.
 
-    The product is exact, and two-sum (Knuth; Higham, section 4.3) tells on which side of the sum the truth lies.
+    The product is exact, and two-sum (Knuth; Higham, section 4.3) tells on which side of the sum the truth
+    lies.
     """
     p = a * b
     s = p + c
@@ -217,10 +222,11 @@ def _compare(f: np.ufunc) -> Rule:
     return judge
 
 
-for _name, _f in {
-    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
+for _name, _compared in {
+    "lt": np.less, "le": np.less_equal, "gt": np.greater,
+    "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
 }.items():  # fmt: skip
-    RULES[_name] = _compare(_f)
+    RULES[_name] = _compare(_compared)
 
 # Bits and logic.
 
@@ -235,7 +241,7 @@ def _logical(f: Callable[..., Array]) -> Rule:
             return exactly(to, v)
         open_ = np.zeros(v.shape, bool)
         for flips in itertools.product((False, True), repeat=len(xs)):
-            tried = f(*(x.v ^ (flip & (x.e > 0)) for x, flip in zip(xs, flips)))
+            tried = f(*(x.v ^ (flip & (x.e > 0)) for x, flip in zip(xs, flips, strict=True)))
             open_ |= tried != v
         return Bounded(to, v, np.where(open_, 1.0, 0.0))
 
@@ -250,10 +256,10 @@ def _bits(f: np.ufunc) -> Rule:
     return judge
 
 
-for _name, _f in {
+for _name, _bitwise in {
     "bitand": np.bitwise_and, "bitor": np.bitwise_or, "bitxor": np.bitwise_xor, "bitnot": np.invert,
 }.items():  # fmt: skip
-    RULES[_name] = _bits(_f)
+    RULES[_name] = _bits(_bitwise)
 
 
 def _shift_left(a: Array, n: Array) -> Array:
@@ -309,9 +315,7 @@ def _where(rules: Rules, call: Call, c: Bounded, a: Bounded, b: Bounded) -> Boun
         if call.result.dtype.kind == "b":
             both = np.where((other != v) | (other_e > 0), 1.0, e)
         else:
-            same = (other == v) | ((other != other) & (v != v))
-            apart = np.where(same, 0.0, np.abs(np.subtract(other, v, dtype=np.float64)))
-            both = np.maximum(e, apart + other_e)
+            both = np.maximum(e, apart(other.astype(np.float64), v.astype(np.float64)) + other_e)
     both = np.where(np.isnan(both), np.inf, both)
     return Bounded(call.result.dtype, v, np.where(c.e > 0, both, e))
 
@@ -328,7 +332,9 @@ def _erf64(x: Array) -> Array:
 def _mathematical(
     name: str, f: Callable[[Array], Array], domain: float = -np.inf, steepest: float | None = None
 ) -> Rule:
-    """f is monotone above `domain` (below lies another sign or nothing), or else its slope is at most `steepest`."""
+    """f is monotone above `domain` (below lies another sign or nothing), or else its slope is at most
+    `steepest`.
+    """
 
     def judge(rules: Rules, call: Call, raw: Bounded) -> Bounded:
         x, to = taken(rules, raw), call.result.dtype

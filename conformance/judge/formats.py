@@ -1,7 +1,7 @@
 """Floating-point formats from their definitions: decoding, spacing of numbers, rounding to nearest even.
 
-Written apart from `kittens.dtypes.convert`, so that neither vouches for its own mistakes. Everything is done in float64,
-which holds every value of every narrower format and their midpoints exactly.
+Written apart from `kittens.dtypes.convert`, so that neither vouches for its own mistakes. Everything is done
+in float64, which holds every value of every narrower format and their midpoints exactly.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kittens.dtypes import Array, DType, float32, float64
 
 
 def decode(x: Array, dtype: DType) -> Array:
-    """The values of native elements: float64 for floats and scales, the array itself for bool and integers."""
+    """The values of native elements: float64 for floats and scales, the array itself for the rest."""
     if dtype.kind in "biu":
         return x
     if dtype.bits == 8:
@@ -25,7 +25,9 @@ def decode(x: Array, dtype: DType) -> Array:
 
 @functools.cache
 def codes(dtype: DType) -> Array:
-    """The value of each of the 256 codes of an 8-bit float (OCP OFP8, OCP MX; the fnuz variants as in LLVM APFloat)."""
+    """The value of each of the 256 codes of an 8-bit float (OCP OFP8, OCP MX; the fnuz variants as in LLVM
+    APFloat).
+    """
     if dtype.kind == "s":
         table = np.ldexp(1.0, np.arange(256) - 127)
         table[255] = np.nan
@@ -53,7 +55,9 @@ def codes(dtype: DType) -> Array:
 
 
 def spacing(dtype: DType, x: Array) -> Array:
-    """The distance between neighbouring numbers of `dtype` at |x| (in the binade that x lies in; subnormals too)."""
+    """The distance between neighbouring numbers of `dtype` at |x| (in the binade that x lies in; subnormals
+    too).
+    """
     with np.errstate(invalid="ignore"):
         _, exponent = np.frexp(np.where(np.isfinite(x), x, 0.0))
     lowest = int(np.log2(dtype.tiny)) + 1
@@ -61,7 +65,9 @@ def spacing(dtype: DType, x: Array) -> Array:
 
 
 def nearest(dtype: DType, x: Array) -> Array:
-    """float64 values rounded once to `dtype`, ties to even; 8-bit floats saturate, the others overflow to infinity."""
+    """float64 values rounded once to `dtype`, ties to even; 8-bit floats saturate, the others overflow to
+    infinity.
+    """
     if dtype == float64:
         return x
     with np.errstate(all="ignore"):

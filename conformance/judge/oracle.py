@@ -11,7 +11,8 @@ import numpy as np
 
 from kittens import memory
 from kittens.arguments import Argument, ScalarArg
-from kittens.conformance.judge import product, random, reduction, shape  # noqa: F401  (they enter their rules)
+from kittens.conformance.judge import product, random, reduction  # noqa: F401  (they enter their rules)
+from kittens.conformance.judge import shape as _shape  # noqa: F401
 from kittens.conformance.judge.bounded import SIGN, Bounded, Unjudgeable, exactly
 from kittens.conformance.judge.elementwise import RULES
 from kittens.conformance.judge.formats import decode, nearest
@@ -45,8 +46,8 @@ class Memory:
 
     def mapped(self, f: Any) -> Memory:
         """The same step taken in every array."""
-        parts = (f(x) for x in (self.v, self.e, self.written, self.mass, self.count))
-        return Memory(self.dtype, *parts, self.readable)
+        v, e, written, mass, count = (f(x) for x in (self.v, self.e, self.written, self.mass, self.count))
+        return Memory(self.dtype, v, e, written, mass, count, self.readable)
 
     def bounded(self) -> Bounded:
         """The contents, with what a sum in any order may err (any float order; integers are exact)."""
@@ -65,7 +66,7 @@ class Memory:
 
 
 def memory_of(array: Array, dtype: DType, *, readable: bool = True) -> Memory:
-    """Memory that holds an array. Unless `readable`, loading what has not been stored is the case's mistake."""
+    """Memory that holds an array. Unless `readable`, loading what nothing stored is the case's mistake."""
     v = np.array(decode(array, dtype))
     shape = v.shape
     return Memory(
@@ -98,7 +99,9 @@ class Judge:
     def load(self, tensor: Memory, coordinates: Sequence[int], call: Call) -> Bounded:
         dtype, tile = tensor.dtype, call.attrs["shape"]
         pad = call.attrs["pad"]
-        filler = nearest(dtype, np.float64(pad)) if dtype.kind in "fs" else np.array(pad, dtype.numpy)
+        filler = (
+            nearest(dtype, np.array(pad, np.float64)) if dtype.kind in "fs" else np.array(pad, dtype.numpy)
+        )
         if not tensor.readable and not memory.load(tensor.written, coordinates, tile, np.array(True)).all():
             raise Unjudgeable("the kernel loads elements of an output that nothing has stored")
         if memory.load(tensor.count, coordinates, tile, np.array(0)).any():
@@ -132,7 +135,7 @@ class Judge:
         return int(data.v)
 
     def array(self, data: Any) -> Array:
-        return data.v  # type: ignore[no-any-return]
+        return data.v
 
 
 def judge(

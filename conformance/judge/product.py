@@ -1,4 +1,6 @@
-"""Error rules of matrix products: dot products summed in any order, the accumulator one more term (Higham, section 3.1)."""
+"""Error rules of matrix products: dot products summed in any order, the accumulator one more term (Higham,
+section 3.1).
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,9 @@ def _integer_product(to: DType, a: Bounded, b: Bounded, c: Bounded | None) -> Bo
 def dot(rules: Rules, to: DType, a: Bounded, b: Bounded, c: Bounded | None) -> Bounded:
     """c + a @ b.
 
-    Each product rounds at most once (not at all for 16 bits and less) and meets at most n - 1 additions, n counting
-    the terms that are not zero and the accumulator: gamma_n times the magnitudes, and |a| e_b + e_a |b| + e_a e_b of what the operands bring.
+    Each product rounds at most once (not at all for 16 bits and less) and meets at most n - 1 additions, n
+    counting the terms that are not zero and the accumulator: gamma_n times the magnitudes, and |a| e_b + e_a
+    |b| + e_a e_b of what the operands bring.
     """
     with np.errstate(all="ignore"):
         v = np.matmul(a.v, b.v)

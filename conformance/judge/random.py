@@ -1,4 +1,6 @@
-"""Random bits are integers, hence exact: Philox-4x32-10 typed from the paper (Salmon et al., SC'11, section 3.3)."""
+"""Random bits are integers, hence exact: Philox-4x32-10 typed from the paper (Salmon et al., SC'11, section
+3.3).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Error rules of reductions and scans along an axis.
 
-A sum of n terms in any order takes n - 1 roundings on the way of each term, so it errs by at most gamma_(n-1) times
-the sum of magnitudes (Higham, section 4.2).
+A sum of n terms in any order takes n - 1 roundings on the way of each term, so it errs by at most gamma_(n-1)
+times the sum of magnitudes (Higham, section 4.2).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _cumsum(rules: Rules, call: Call, raw: Bounded) -> Bounded:
 
 
 def _extremum(name: str, f: np.ufunc) -> None:
-    """max and min move with every operand, so the extremes of the interval come from those of the operands."""
+    """max and min move with every operand, so the ends of the interval come from those of the operands."""
 
     @rule(name)
     def judge(rules: Rules, call: Call, raw: Bounded) -> Bounded:
@@ -101,7 +101,7 @@ _extremum("min", np.minimum)
 
 @rule("argmax")
 def _argmax(rules: Rules, call: Call, raw: Bounded) -> Bounded:
-    """The first largest, or the first NaN; among candidates that errors may reorder, an interval of indices."""
+    """The first largest, or the first NaN; where errors may reorder candidates, an interval of indices."""
     to, axis = call.result.dtype, call.attrs["axis"]
     x = taken(rules, raw)
     n = x.v.shape[axis]

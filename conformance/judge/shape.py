@@ -154,7 +154,7 @@ def _to_float(rules: Rules, to: DType, raw: Bounded) -> Bounded:
 
 
 def _holds(to: DType, source: DType) -> bool:
-    """Whether every number of one float type is one of another (infinities stay infinite, so not in 8 bits)."""
+    """Whether every number of one float type is one of another (8 bits lose infinity)."""
     if to in (source, float64):
         return True
     return (
