@@ -1388,25 +1388,45 @@ class _Emitter:
             else:
                 self.line(f"if (tid == 0) kt_put({at} + {offset}, {cexpr.ctype(dtype_of(x))}({self.scalar(x)}));")
         self.line("kt_barrier();")
-        indices = [self.indices(layout, (rows, cols), "r")]
-        row, col = (_paren(x) for x in indices[0])
+        # A lane's elements are few rows by few columns: each row's and column's operand is read once a step.
+        which, firsts = zip(*(self._distinct(layout, axis, n) for axis, n in (("row", rows), ("col", cols))))
+        row, col = (self.indices(layout, (rows, cols), f"{table}")[i] for i, table in enumerate(firsts))
         da, db = dtype_of(a), dtype_of(b)
-        ca, cb = cexpr.ctype(da), cexpr.ctype(db)
+        kind = BY_NAME[da].kind
+        c = "float" if kind == "f" else "kt_i32"
         self.open(f"for (int kk = 0; kk < {inner}; ++kk)")
-        x = f"kt_get<{ca}>({at} + {offsets[0]} + ({row} * {inner} + kk) * {sizes[0]})"
-        y = f"kt_get<{cb}>({at} + {offsets[1]} + (kk * {cols} + {col}) * {sizes[1]})"
-        if BY_NAME[da].kind == "f":
-            x, y = cexpr.widen(x, da), cexpr.widen(y, db)
-            if scaled:
-                sx = f"kt_get<kt_u8>({at} + {offsets[2]} + {row} * {inner // 32} + kk / 32)"
-                sy = f"kt_get<kt_u8>({at} + {offsets[3]} + kk / 32 * {cols} + {col})"
-                text = f"{name}[r] += kt_scale_e8m0({x} * {y}, {sx}, {sy})"
-            else:
-                text = f"{name}[r] = kt_fma({x}, {y}, {name}[r])"
+        reads = (
+            ("left", which[0], f"kt_get<{cexpr.ctype(da)}>({at} + {offsets[0]} + (({row}) * {inner} + kk) * {sizes[0]})", da),
+            ("right", which[1], f"kt_get<{cexpr.ctype(db)}>({at} + {offsets[1]} + (kk * {cols} + {_paren(col)}) * {sizes[1]})", db),
+        )
+        for side, into, text, dtype in reads:
+            count = max(into) + 1
+            self.line(f"{c} {side}_k[{count}];")
+            self.line(f"KT_EACH(r, {count}) {side}_k[r] = {cexpr.widen(text, dtype) if kind == 'f' else f'kt_i32({text})'};")
+        if scaled:
+            self.line(f"kt_u8 left_s[{max(which[0]) + 1}], right_s[{max(which[1]) + 1}];")
+            self.line(f"KT_EACH(r, {max(which[0]) + 1}) left_s[r] = kt_get<kt_u8>({at} + {offsets[2]} + ({row}) * {inner // 32} + kk / 32);")
+            self.line(f"KT_EACH(r, {max(which[1]) + 1}) right_s[r] = kt_get<kt_u8>({at} + {offsets[3]} + kk / 32 * {cols} + {_paren(col)});")
+        x, y = (f"{side}_k[{self.table(into, 'r')}]" for side, into in (("left", which[0]), ("right", which[1])))
+        if scaled:
+            sx, sy = (f"{side}_s[{self.table(into, 'r')}]" for side, into in (("left", which[0]), ("right", which[1])))
+            text = f"{name}[r] += kt_scale_e8m0({x} * {y}, {sx}, {sy})"
+        elif kind == "f":
+            text = f"{name}[r] = kt_fma({x}, {y}, {name}[r])"
         else:
-            text = f"{name}[r] = kt_i32(kt_u32({name}[r]) + kt_u32(kt_i32({x}) * kt_i32({y})))"
+            text = f"{name}[r] = kt_i32(kt_u32({name}[r]) + kt_u32({x} * {y}))"
         self.line(f"KT_EACH(r, {layout.registers}) {text};")
         self.close()
+
+    def _distinct(self, layout: Tiled, axis: str, extent: int) -> tuple[tuple[int, ...], str]:
+        """For each register, which of a lane's different coordinates along an axis it has; and the first register of each."""
+        axis = axis if len(layout.axes) == 2 else "col"
+        offsets = lay.register_offsets(layout, axis) if extent > 1 else (0,) * layout.registers
+        assert offsets is not None
+        order = {offset: i for i, offset in enumerate(dict.fromkeys(offsets))}
+        into = tuple(order[o] for o in offsets)
+        firsts = tuple(into.index(i) for i in range(len(order)))
+        return into, self.table(firsts, "r") if len(firsts) > 1 else str(firsts[0])
 
     # Telling the author.
 
