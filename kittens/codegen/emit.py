@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import keyword
+import math
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -1145,10 +1146,7 @@ class _Emitter:
         root, flipped = source_of(value)
         if root in self.plan.staged:
             staged = self.plan.staged[root]
-            address = f"smem + {staged.offset}" if staged.offset else "smem"
-            if staged.depth > 1:
-                address += f" + {self.slots[root]} * {staged.slot_bytes}"
-            return "shared", (staged.shared, address, flipped != staged.flipped)
+            return "shared", (staged.shared, self._slot_address(staged), flipped != staged.flipped)
         bits = BY_NAME[dtype_of(value)].bits
         oriented = lay.transpose(layout) if flipped else layout
         registers = lay.renaming(self.held[root][1], oriented) if root in self.held else None
@@ -1169,6 +1167,11 @@ class _Emitter:
         self.line(f"{self._word_type(bits)} {words}[{layout.registers // per_word}];")
         self._load_all(shared, at, layout, flipped, bits, words, matrix.tiles[2])
         return "words", words
+
+    def _slot_address(self, staged: Staged) -> str:
+        """Where the tile that this pass works on lies."""
+        address = f"smem + {staged.offset}" if staged.offset else "smem"
+        return f"{address} + {self.slots[staged.load.result]} * {staged.slot_bytes}" if staged.depth > 1 else address
 
     def _word_type(self, bits: int) -> str:
         return "float" if bits == 32 else "kt_u32"
@@ -1210,7 +1213,7 @@ class _Emitter:
             for use in self.uses.get(value, ()):
                 if use.name == "transpose":
                     find(use.result, not flipped)
-                elif use.name == "mma":
+                elif use.name == "mma" and self.plan.placement.products[use].op is not None:
                     for position, side in enumerate("ab"):
                         if use.operands[position] is value:
                             self._preload_one(staged, use, side, flipped)
@@ -1369,25 +1372,35 @@ class _Emitter:
         a, b = op.operands[0], op.operands[2 if scaled else 1]
         sources = [a, b] + ([op.operands[1], op.operands[3]] if scaled else [])
         (rows, inner), cols = shape(a), shape(b)[1]
-        sizes = [BY_NAME[dtype_of(x)].bytes for x in sources]
-        for x in sources:
+        written = [x for x in sources if source_of(x)[0] not in self.plan.staged]
+        for x in written:
             if is_tile(x) and x not in self.held and x not in self.plan.placement.implicit:
                 self.hold(x, self.layout_of(x))
-        offsets, total = [], 0
-        for x, size in zip(sources, sizes):
-            offsets.append(total)
-            n = 1
-            for e in shape(x):
-                n *= e
-            total += -(-n * size // 16) * 16
-        at = self.before_scratch(total)
-        for x, size, offset in zip(sources, sizes, offsets):
+        offsets, total = {}, 0
+        for x in written:
+            offsets[x] = total
+            total += -(-math.prod(shape(x)) * BY_NAME[dtype_of(x)].bytes // 16) * 16
+        at = self.before_scratch(total) if written else ""
+        for x in written:
+            size, offset = BY_NAME[dtype_of(x)].bytes, offsets[x]
             if is_tile(x):
                 have = self.held[x][1] if x in self.held else self.layout_of(x)
                 self.put_all(x, lambda r, have=have, size=size, offset=offset: f"{at} + {offset} + ({self.linear(have, r)}) * {size}", have)  # type: ignore[misc]
             else:
                 self.line(f"if (tid == 0) kt_put({at} + {offset}, {cexpr.ctype(dtype_of(x))}({self.scalar(x)}));")
-        self.line("kt_barrier();")
+        if written:
+            self.line("kt_barrier();")
+
+        def address(x: Value, row: str, col: str) -> str:
+            """Of an element of an operand in shared memory."""
+            root, flipped = source_of(x)
+            if x in offsets:
+                return f"{at} + {offsets[x]} + (({row}) * {shape(x)[1]} + {_paren(col)}) * {BY_NAME[dtype_of(x)].bytes}"
+            staged = self.plan.staged[root]
+            if flipped != staged.flipped:
+                row, col = col, row
+            return f"{self._slot_address(staged)} + {_paren(lay.offset_expression(staged.shared, row, col))}"
+
         # A lane's elements are few rows by few columns: each row's and column's operand is read once a step.
         which, firsts = zip(*(self._distinct(layout, axis, n) for axis, n in (("row", rows), ("col", cols))))
         row, col = (self.indices(layout, (rows, cols), f"{table}")[i] for i, table in enumerate(firsts))
@@ -1396,8 +1409,8 @@ class _Emitter:
         c = "float" if kind == "f" else "kt_i32"
         self.open(f"for (int kk = 0; kk < {inner}; ++kk)")
         reads = (
-            ("left", which[0], f"kt_get<{cexpr.ctype(da)}>({at} + {offsets[0]} + (({row}) * {inner} + kk) * {sizes[0]})", da),
-            ("right", which[1], f"kt_get<{cexpr.ctype(db)}>({at} + {offsets[1]} + (kk * {cols} + {_paren(col)}) * {sizes[1]})", db),
+            ("left", which[0], f"kt_get<{cexpr.ctype(da)}>({address(a, row, 'kk')})", da),
+            ("right", which[1], f"kt_get<{cexpr.ctype(db)}>({address(b, 'kk', col)})", db),
         )
         for side, into, text, dtype in reads:
             count = max(into) + 1
@@ -1405,8 +1418,8 @@ class _Emitter:
             self.line(f"KT_EACH(r, {count}) {side}_k[r] = {cexpr.widen(text, dtype) if kind == 'f' else f'kt_i32({text})'};")
         if scaled:
             self.line(f"kt_u8 left_s[{max(which[0]) + 1}], right_s[{max(which[1]) + 1}];")
-            self.line(f"KT_EACH(r, {max(which[0]) + 1}) left_s[r] = kt_get<kt_u8>({at} + {offsets[2]} + ({row}) * {inner // 32} + kk / 32);")
-            self.line(f"KT_EACH(r, {max(which[1]) + 1}) right_s[r] = kt_get<kt_u8>({at} + {offsets[3]} + kk / 32 * {cols} + {_paren(col)});")
+            self.line(f"KT_EACH(r, {max(which[0]) + 1}) left_s[r] = kt_get<kt_u8>({address(op.operands[1], row, 'kk / 32')});")
+            self.line(f"KT_EACH(r, {max(which[1]) + 1}) right_s[r] = kt_get<kt_u8>({address(op.operands[3], 'kk / 32', col)});")
         x, y = (f"{side}_k[{self.table(into, 'r')}]" for side, into in (("left", which[0]), ("right", which[1])))
         if scaled:
             sx, sy = (f"{side}_s[{self.table(into, 'r')}]" for side, into in (("left", which[0]), ("right", which[1])))

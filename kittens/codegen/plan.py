@@ -111,7 +111,9 @@ def _stage(plan: Plan) -> None:
             if op.name == "transpose":
                 if not only_products(op.result):
                     return False
-            elif op.name != "mma" or plan.placement.products[op].op is None or (len(op.operands) == 3 and op.operands[2] is value):
+            elif op.name not in ("mma", "mma_scaled") or value not in (op.operands[0], op.operands[1 if op.name == "mma" else 2]):
+                return False
+            elif len(op.operands) in (3, 5) and op.operands[-1] is value:
                 return False
         return True
 
