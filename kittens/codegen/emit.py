@@ -1388,25 +1388,46 @@ class _Emitter:
             else:
                 self.line(f"if (tid == 0) kt_put({at} + {offset}, {cexpr.ctype(dtype_of(x))}({self.scalar(x)}));")
         self.line("kt_barrier();")
-        indices = [self.indices(layout, (rows, cols), "r")]
-        row, col = (_paren(x) for x in indices[0])
         da, db = dtype_of(a), dtype_of(b)
         ca, cb = cexpr.ctype(da), cexpr.ctype(db)
+        (row, m, of_row), (col, n, of_col) = self._distinct(layout, rows, "row"), self._distinct(layout, cols, "col")
+        reads = [
+            ("x", m, f"kt_get<{ca}>({at} + {offsets[0]} + ({_paren(row)} * {inner} + kk) * {sizes[0]})", da),
+            ("y", n, f"kt_get<{cb}>({at} + {offsets[1]} + (kk * {cols} + {col}) * {sizes[1]})", db),
+        ]
+        if scaled:
+            reads.append(("sx", m, f"kt_get<kt_u8>({at} + {offsets[2]} + {_paren(row)} * {inner // 32} + kk / 32)", "uint8"))
+            reads.append(("sy", n, f"kt_get<kt_u8>({at} + {offsets[3]} + kk / 32 * {cols} + {col})", "uint8"))
         self.open(f"for (int kk = 0; kk < {inner}; ++kk)")
-        x = f"kt_get<{ca}>({at} + {offsets[0]} + ({row} * {inner} + kk) * {sizes[0]})"
-        y = f"kt_get<{cb}>({at} + {offsets[1]} + (kk * {cols} + {col}) * {sizes[1]})"
-        if BY_NAME[da].kind == "f":
-            x, y = cexpr.widen(x, da), cexpr.widen(y, db)
-            if scaled:
-                sx = f"kt_get<kt_u8>({at} + {offsets[2]} + {row} * {inner // 32} + kk / 32)"
-                sy = f"kt_get<kt_u8>({at} + {offsets[3]} + kk / 32 * {cols} + {col})"
-                text = f"{name}[r] += kt_scale_e8m0({x} * {y}, {sx}, {sy})"
-            else:
-                text = f"{name}[r] = kt_fma({x}, {y}, {name}[r])"
+        arrays = {}
+        for stem, count, text, dtype in reads:
+            arrays[stem] = self.fresh(stem)
+            floats = BY_NAME[dtype].kind == "f"
+            self.line(f"{'float' if floats else cexpr.ctype(dtype)} {arrays[stem]}[{count}];")
+            self.line(f"KT_EACH(fi, {count}) {arrays[stem]}[fi] = {cexpr.widen(text, dtype) if floats else text};")
+        x, y, sx, sy = (f"{arrays[s]}[{which}]" if s in arrays else "" for s, which in (("x", of_row), ("y", of_col), ("sx", of_row), ("sy", of_col)))
+        if scaled:
+            text = f"{name}[r] += kt_scale_e8m0({x} * {y}, {sx}, {sy})"
+        elif BY_NAME[da].kind == "f":
+            text = f"{name}[r] = kt_fma({x}, {y}, {name}[r])"
         else:
             text = f"{name}[r] = kt_i32(kt_u32({name}[r]) + kt_u32(kt_i32({x}) * kt_i32({y})))"
         self.line(f"KT_EACH(r, {layout.registers}) {text};")
         self.close()
+
+    def _distinct(self, layout: Tiled, extent: int, axis: str) -> tuple[str, int, str]:
+        """The different coordinates that a lane's registers have along an axis of a product: the text of number fi, how
+        many there are, and the text of which one register r has.
+        """
+        axis = axis if len(layout.axes) == 2 else "col"
+        if extent == 1:
+            return "0", 1, "0"
+        offsets = lay.register_offsets(layout, axis)
+        if offsets is None:
+            raise InternalError(f"registers of {layout} do not add to a coordinate")
+        different = sorted(set(offsets))
+        position = _sum(self.coords(layout)[axis], self.table(different, "fi" if len(different) > 1 else "0"))
+        return position, len(different), self.table([different.index(o) for o in offsets], "r")
 
     # Telling the author.
 
