@@ -1129,6 +1129,12 @@ class _Emitter:
         self.line(f"KT_EACH(r, {layout.registers}) {name}[r] = {read('r') if read else zero};")
         if matrix.op is None:
             self._product_by_elements(op, layout, name)
+        elif c == "kt_i32" and matrix.op.product.accumulator == "float32":
+            sums = self.fresh("sums")
+            self.line(f"float {sums}[{layout.registers}];")
+            self.line(f"KT_EACH(r, {layout.registers}) {sums}[r] = 0.0f;")
+            self._product_by_instruction(op, matrix, sums, operands)
+            self.line(f"KT_EACH(r, {layout.registers}) {name}[r] = kt_i32(kt_u32({name}[r]) + kt_u32(kt_i32({sums}[r])));")
         else:
             self._product_by_instruction(op, matrix, name, operands)
         self.held[result] = (name, layout)
@@ -1142,6 +1148,9 @@ class _Emitter:
         value = op.operands[position]
         if (op, side) in self.preloaded:
             return "words", self.preloaded[op, side]
+        assert matrix.op is not None
+        if matrix.op.through:
+            return "words", self._converted(value, layout, side, matrix.op.through)
         root, flipped = source_of(value)
         if root in self.plan.staged:
             staged = self.plan.staged[root]
@@ -1169,6 +1178,16 @@ class _Emitter:
         self.line(f"{self._word_type(bits)} {words}[{layout.registers // per_word}];")
         self._load_all(shared, at, layout, flipped, bits, words, matrix.tiles[2])
         return "words", words
+
+    def _converted(self, value: Value, layout: Tiled, side: str, to: str) -> str:
+        """An operand as words of pairs of another type, which holds every value of its own."""
+        read = self.reader(value, layout)
+        dtype, n = dtype_of(value), layout.registers // 2
+        low, high = (cexpr.widen(t, dtype) if BY_NAME[dtype].kind == "f" else f"float({t})" for t in (read("word * 2"), read("word * 2 + 1")))
+        words = self.fresh(f"{side}_words")
+        self.line(f"kt_u32 {words}[{n}];")
+        self.line(f"KT_EACH(word, {n}) {words}[word] = kt_f32x2_to_{cexpr.SHORT[to]}x2({low}, {high});")
+        return words
 
     def _word_type(self, bits: int) -> str:
         return "float" if bits == 32 else "kt_u32"
@@ -1317,7 +1336,7 @@ class _Emitter:
     def _product_by_instruction(self, op: Op, matrix: Matrix, name: str, operands: dict[str, tuple[str, Any]]) -> None:
         assert matrix.op is not None and matrix.a is not None and matrix.b is not None
         mt, nt, kt = matrix.tiles
-        bits = BY_NAME[dtype_of(op.operands[0])].bits
+        bits = matrix.op.bits
         per = 32 // bits
         fa = matrix.a.registers // (mt * kt) // per
         fb = matrix.b.registers // (nt * kt) // per
