@@ -1130,6 +1130,12 @@ class _Emitter:
         self.line(f"KT_EACH(r, {layout.registers}) {name}[r] = {read('r') if read else zero};")
         if matrix.op is None:
             self._product_by_elements(op, layout, name)
+        elif c == "kt_i32" and matrix.op.product.accumulator == "float32":
+            sums = self.fresh("sums")
+            self.line(f"float {sums}[{layout.registers}];")
+            self.line(f"KT_EACH(r, {layout.registers}) {sums}[r] = 0.0f;")
+            self._product_by_instruction(op, matrix, sums, operands)
+            self.line(f"KT_EACH(r, {layout.registers}) {name}[r] = kt_i32(kt_u32({name}[r]) + kt_u32(kt_i32({sums}[r])));")
         else:
             self._product_by_instruction(op, matrix, name, operands)
         self.held[result] = (name, layout)
@@ -1143,6 +1149,9 @@ class _Emitter:
         value = op.operands[position]
         if (op, side) in self.preloaded:
             return "words", self.preloaded[op, side]
+        assert matrix.op is not None
+        if matrix.op.through:
+            return "words", self._converted(value, layout, side, matrix.op.through)
         root, flipped = source_of(value)
         if root in self.plan.staged:
             staged = self.plan.staged[root]
@@ -1172,6 +1181,16 @@ class _Emitter:
         """Where the tile that this pass works on lies."""
         address = f"smem + {staged.offset}" if staged.offset else "smem"
         return f"{address} + {self.slots[staged.load.result]} * {staged.slot_bytes}" if staged.depth > 1 else address
+
+    def _converted(self, value: Value, layout: Tiled, side: str, to: str) -> str:
+        """An operand as words of pairs of another type, which holds every value of its own."""
+        read = self.reader(value, layout)
+        dtype, n = dtype_of(value), layout.registers // 2
+        low, high = (cexpr.widen(t, dtype) if BY_NAME[dtype].kind == "f" else f"float({t})" for t in (read("word * 2"), read("word * 2 + 1")))
+        words = self.fresh(f"{side}_words")
+        self.line(f"kt_u32 {words}[{n}];")
+        self.line(f"KT_EACH(word, {n}) {words}[word] = kt_f32x2_to_{cexpr.SHORT[to]}x2({low}, {high});")
+        return words
 
     def _word_type(self, bits: int) -> str:
         return "float" if bits == 32 else "kt_u32"
@@ -1320,7 +1339,7 @@ class _Emitter:
     def _product_by_instruction(self, op: Op, matrix: Matrix, name: str, operands: dict[str, tuple[str, Any]]) -> None:
         assert matrix.op is not None and matrix.a is not None and matrix.b is not None
         mt, nt, kt = matrix.tiles
-        bits = BY_NAME[dtype_of(op.operands[0])].bits
+        bits = matrix.op.bits
         per = 32 // bits
         fa = matrix.a.registers // (mt * kt) // per
         fb = matrix.b.registers // (nt * kt) // per
@@ -1402,44 +1421,46 @@ class _Emitter:
             return f"{self._slot_address(staged)} + {_paren(lay.offset_expression(staged.shared, row, col))}"
 
         # A lane's elements are few rows by few columns: each row's and column's operand is read once a step.
-        which, firsts = zip(*(self._distinct(layout, axis, n) for axis, n in (("row", rows), ("col", cols))))
-        row, col = (self.indices(layout, (rows, cols), f"{table}")[i] for i, table in enumerate(firsts))
         da, db = dtype_of(a), dtype_of(b)
-        kind = BY_NAME[da].kind
-        c = "float" if kind == "f" else "kt_i32"
+        ca, cb = cexpr.ctype(da), cexpr.ctype(db)
+        (row, m, of_row), (col, n, of_col) = self._distinct(layout, rows, "row"), self._distinct(layout, cols, "col")
+        reads = [
+            ("x", m, f"kt_get<{ca}>({address(a, row, 'kk')})", da),
+            ("y", n, f"kt_get<{cb}>({address(b, 'kk', col)})", db),
+        ]
+        if scaled:
+            reads.append(("sx", m, f"kt_get<kt_u8>({address(op.operands[1], row, 'kk / 32')})", "uint8"))
+            reads.append(("sy", n, f"kt_get<kt_u8>({address(op.operands[3], 'kk / 32', col)})", "uint8"))
         self.open(f"for (int kk = 0; kk < {inner}; ++kk)")
-        reads = (
-            ("left", which[0], f"kt_get<{cexpr.ctype(da)}>({address(a, row, 'kk')})", da),
-            ("right", which[1], f"kt_get<{cexpr.ctype(db)}>({address(b, 'kk', col)})", db),
-        )
-        for side, into, text, dtype in reads:
-            count = max(into) + 1
-            self.line(f"{c} {side}_k[{count}];")
-            self.line(f"KT_EACH(r, {count}) {side}_k[r] = {cexpr.widen(text, dtype) if kind == 'f' else f'kt_i32({text})'};")
+        arrays = {}
+        for stem, count, text, dtype in reads:
+            arrays[stem] = self.fresh(stem)
+            floats = BY_NAME[dtype].kind == "f"
+            self.line(f"{'float' if floats else cexpr.ctype(dtype)} {arrays[stem]}[{count}];")
+            self.line(f"KT_EACH(fi, {count}) {arrays[stem]}[fi] = {cexpr.widen(text, dtype) if floats else text};")
+        x, y, sx, sy = (f"{arrays[s]}[{which}]" if s in arrays else "" for s, which in (("x", of_row), ("y", of_col), ("sx", of_row), ("sy", of_col)))
         if scaled:
-            self.line(f"kt_u8 left_s[{max(which[0]) + 1}], right_s[{max(which[1]) + 1}];")
-            self.line(f"KT_EACH(r, {max(which[0]) + 1}) left_s[r] = kt_get<kt_u8>({address(op.operands[1], row, 'kk / 32')});")
-            self.line(f"KT_EACH(r, {max(which[1]) + 1}) right_s[r] = kt_get<kt_u8>({address(op.operands[3], 'kk / 32', col)});")
-        x, y = (f"{side}_k[{self.table(into, 'r')}]" for side, into in (("left", which[0]), ("right", which[1])))
-        if scaled:
-            sx, sy = (f"{side}_s[{self.table(into, 'r')}]" for side, into in (("left", which[0]), ("right", which[1])))
             text = f"{name}[r] += kt_scale_e8m0({x} * {y}, {sx}, {sy})"
-        elif kind == "f":
+        elif BY_NAME[da].kind == "f":
             text = f"{name}[r] = kt_fma({x}, {y}, {name}[r])"
         else:
-            text = f"{name}[r] = kt_i32(kt_u32({name}[r]) + kt_u32({x} * {y}))"
+            text = f"{name}[r] = kt_i32(kt_u32({name}[r]) + kt_u32(kt_i32({x}) * kt_i32({y})))"
         self.line(f"KT_EACH(r, {layout.registers}) {text};")
         self.close()
 
-    def _distinct(self, layout: Tiled, axis: str, extent: int) -> tuple[tuple[int, ...], str]:
-        """For each register, which of a lane's different coordinates along an axis it has; and the first register of each."""
+    def _distinct(self, layout: Tiled, extent: int, axis: str) -> tuple[str, int, str]:
+        """The different coordinates that a lane's registers have along an axis of a product: the text of number fi, how
+        many there are, and the text of which one register r has.
+        """
         axis = axis if len(layout.axes) == 2 else "col"
-        offsets = lay.register_offsets(layout, axis) if extent > 1 else (0,) * layout.registers
-        assert offsets is not None
-        order = {offset: i for i, offset in enumerate(dict.fromkeys(offsets))}
-        into = tuple(order[o] for o in offsets)
-        firsts = tuple(into.index(i) for i in range(len(order)))
-        return into, self.table(firsts, "r") if len(firsts) > 1 else str(firsts[0])
+        if extent == 1:
+            return "0", 1, "0"
+        offsets = lay.register_offsets(layout, axis)
+        if offsets is None:
+            raise InternalError(f"registers of {layout} do not add to a coordinate")
+        different = sorted(set(offsets))
+        position = _sum(self.coords(layout)[axis], self.table(different, "fi" if len(different) > 1 else "0"))
+        return position, len(different), self.table([different.index(o) for o in offsets], "r")
 
     # Telling the author.
 

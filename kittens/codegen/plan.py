@@ -115,6 +115,8 @@ def _stage(plan: Plan) -> None:
                 return False
             elif len(op.operands) in (3, 5) and op.operands[-1] is value:
                 return False
+            elif (instruction := plan.placement.products[op].op) is not None and instruction.through:
+                return False
         return True
 
     for op in plan.function.body.walk():
