@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kittens.backends.hip.fragments import LANES, MFMA, TRANSPOSING_READS, WMMA
+from kittens.backends.hip.fragments import ACCESSES, LANES, MFMA, TRANSPOSING_READS, WMMA
 from kittens.codegen import Dialect, Machine, MatrixOp, Move
 from kittens.layouts import Product, Xor
 
@@ -58,9 +58,17 @@ def _moves(arch: str) -> tuple[Move, ...]:
             bits,
             64 // bits,
             lambda words, at, f=f"kt_ds_read_tr{bits}_b64": _read(f, words, at),
+            ACCESSES[arch].get(f"ds_read_b64_tr_b{bits}", ACCESSES[arch]["ds_read_b64"]),
         )  # type: ignore[misc]
         for bits in (16, 8)
     )
+
+
+#: Found by kittens.layouts.find_swizzle: for rows read by transposing reads, and for 8-byte reads.
+_MORE_SWIZZLES = {
+    128: ((Xor(7, 3, 4),), (Xor(7, 2, 5),), (Xor(7, 3, 4), Xor(10, 1, 6)), (Xor(7, 2, 5), Xor(10, 1, 4))),
+    64: ((Xor(8, 2, 4),),),
+}
 
 
 def _entry(name: str, parameters: Sequence[tuple[str, str]], threads: int, shared: int) -> str:
@@ -84,6 +92,9 @@ def machine(arch: str) -> Machine:
         products=_products(arch),
         moves=_moves(arch),
         swizzles={128: (Xor(8, 3, 4),), 64: (Xor(7, 2, 4),), 32: (Xor(7, 1, 4),)},
-        stages=2,
+        more_swizzles=_MORE_SWIZZLES,
+        reads={a.size: a for a in ACCESSES.get(arch, {}).values() if a.name.startswith("ds_read") and "_tr_" not in a.name},
+        linear=(16,) if arch == "gfx950" else (),
+        stages=4 if arch == "gfx950" else 2,
         transposed=True,
     )

@@ -214,6 +214,15 @@ KT_FN void kt_buffer_load_lds_b128(kt_smem base, kt_buffer b, kt_u32 offset KT_S
   __builtin_amdgcn_raw_ptr_buffer_load_lds(b, base, 16, int(offset), 0, 0, 0);
 }
 #endif
+// What generated code calls direct copies of each width.
+KT_FN void kt_copy_linear_b32(kt_smem base, kt_buffer b, kt_u32 offset KT_SITE) {
+  kt_buffer_load_lds_b32(base, b, offset KT_PASS_SITE);
+}
+#if defined(__gfx950__)
+KT_FN void kt_copy_linear_b128(kt_smem base, kt_buffer b, kt_u32 offset KT_SITE) {
+  kt_buffer_load_lds_b128(base, b, offset KT_PASS_SITE);
+}
+#endif
 // Waits until at most N of this group's loads from global memory, the newest, are under way (vmcnt). Register loads
 // count on the device too, which can only make it wait for more; the simulator counts direct copies alone.
 template <int N>
