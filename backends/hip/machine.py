@@ -76,7 +76,7 @@ def _entry(name: str, parameters: Sequence[tuple[str, str]], threads: int, share
     return f'extern "C" __global__ void KT_THREADS({threads}) {name}({listed}) {{'
 
 
-DIALECT = Dialect("kt_hip.h", _entry, ".hip")
+DIALECT = Dialect("kt_hip.h", _entry, ".hip", counter="kt_i32")
 
 
 def machine(arch: str) -> Machine:
@@ -96,5 +96,6 @@ def machine(arch: str) -> Machine:
         reads={a.size: a for a in ACCESSES.get(arch, {}).values() if a.name.startswith("ds_read") and "_tr_" not in a.name},
         linear=(16,) if arch == "gfx950" else (),
         stages=4 if arch == "gfx950" else 2,
+        unrolled=arch == "gfx950",
         transposed=True,
     )

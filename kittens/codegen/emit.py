@@ -594,8 +594,8 @@ class _Emitter:
         name = self.names[index] = self.fresh(index.name or "pass")
         rings = [s for s in self.plan.staged.values() if s.loop is op and s.depth > 1]
         depth = rings[0].depth if rings else 1
+        slot = self.fresh("slot") if rings else ""
         if rings:
-            slot = self.fresh("slot")
             self.line("kt_barrier();")
             self.line(f"// Tiles are loaded {depth - 1} passes ahead, into a ring of {depth}.")
             self.open(f"for (int stage = 0; stage < {depth - 1}; ++stage)")
@@ -603,14 +603,21 @@ class _Emitter:
             self.line(f"const kt_i64 {ahead} = {lo} + stage * {step};")
             self._copies(rings, "stage", index, ahead, f"{ahead} < {hi}")
             self.close()
-            self.line(f"int {slot} = 0;")
         counter = self.machine.dialect.counter
+        unrolled = bool(rings) and self.machine.unrolled and counter != "kt_i64"
+        last = count = ""
+        if rings and not unrolled:
+            self.line(f"int {slot} = 0;")
         if counter == "kt_i64":
             self.open(f"for (kt_i64 {name} = {lo}; {name} < {hi}; {name} += {step})")
         else:  # passes are counted in fewer bits than the index has
             count, passes = self.fresh("count"), self.fresh("passes")
             self.line(f"const {counter} {passes} = kt_passes({lo}, {hi}, {step});")
-            self.open(f"for ({counter} {count} = 0; {count} < {passes}; ++{count})")
+            self.open(f"for ({counter} {count} = 0; {count} < {passes};{'' if unrolled else f' ++{count}'})")
+            last = f"{count} + {depth - 1} < {passes}"
+            if unrolled:  # a slot's addresses are constants then
+                self.open(f"KT_UNROLL for (int {slot} = 0; {slot} < {depth}; ++{slot})")
+                self.line(f"if ({count} >= {passes}) break;")
             self.line(f"const kt_i64 {name} = {_sum('' if lo == 'kt_i64(0)' else lo, count if step == 'kt_i64(1)' else f'{count} * {step}')};")
         if rings:
             # Batches under way: they are made in every pass, empty ones too, so that counting them tells.
@@ -621,12 +628,15 @@ class _Emitter:
             self.line(f"const kt_i64 {ahead} = {name} + {depth - 1} * {step};")
             into = self.fresh("into")
             self.line(f"const int {into} = {slot} == 0 ? {depth - 1} : {slot} - 1;")
-            self._copies(rings, into, index, ahead, f"{ahead} < {hi}")
+            self._copies(rings, into, index, ahead, last or f"{ahead} < {hi}")
             self.slots.update({staged.load.result: slot for staged in rings})
         self.scratch_busy = True
         self.region(region)
         self.carry(carried)
-        if rings:
+        if unrolled:
+            self.line(f"++{count};")
+            self.close()
+        elif rings:
             self.line(f"{slot} = {slot} == {depth - 1} ? 0 : {slot} + 1;")
         self.close()
         if rings:

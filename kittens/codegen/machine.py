@@ -62,6 +62,7 @@ class Machine:
     copies: widths in bytes of asynchronous copies to shared memory (zero-filled at edges). stages: of a loop's ring.
     direct: operands that no more groups than this read come to products straight from memory, others through shared memory.
     linear: those of `copies` for which data lands in shared memory lane after lane, from a buffer that knows its range.
+    unrolled: whether loops with rings are written out once for each slot, so that its addresses are constants.
     reads: plain reads of shared memory, by bytes a lane. more_swizzles: tried where the first has bank conflicts.
     transposed: whether products are computed as D^T = B^T A^T, so that a lane holds neighbours of one row of D.
     """
@@ -80,6 +81,7 @@ class Machine:
     copies: tuple[int, ...] = (16, 8, 4)
     stages: int = 3
     linear: tuple[int, ...] = ()
+    unrolled: bool = False
     reads: dict[int, Access] = field(default_factory=dict)
     more_swizzles: dict[int, tuple[tuple[Xor, ...], ...]] = field(default_factory=dict)
     transposed: bool = False

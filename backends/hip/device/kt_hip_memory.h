@@ -219,8 +219,14 @@ KT_FN void kt_copy_linear_b32(kt_smem base, kt_buffer b, kt_u32 offset KT_SITE) 
   kt_buffer_load_lds_b32(base, b, offset KT_PASS_SITE);
 }
 #if defined(__gfx950__)
+// In assembly, since the compiler would wait for all loads before each barrier and each transposing read otherwise. The
+// address of shared memory goes through M0, which takes effect one instruction later.
 KT_FN void kt_copy_linear_b128(kt_smem base, kt_buffer b, kt_u32 offset KT_SITE) {
-  kt_buffer_load_lds_b128(base, b, offset KT_PASS_SITE);
+  KT_HERE;
+  KT_NATIVE(__builtin_amdgcn_raw_ptr_buffer_load_lds(b, base, 16, int(offset), 0, 0, 0),
+            asm volatile("s_mov_b32 m0, %0\n\ts_nop 0\n\tbuffer_load_dwordx4 %1, %2, 0 offen lds" ::"s"(kt_u32(base)),
+                         "v"(offset), "s"(b)
+                         : "memory", "m0"));
 }
 #endif
 // Waits until at most N of this group's loads from global memory, the newest, are under way (vmcnt). Register loads
