@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib.metadata
 import json
@@ -153,7 +154,8 @@ def _rows(target: Target, cases: list[Case], jobs: int | None) -> Iterator[Row]:
     names = [case.name for case in cases]
     chunks = [names[i : i + CHUNK] for i in range(0, len(names), CHUNK)]
     # spawn: a fork of a process that has threads (a progress bar, a BLAS) may hang.
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _alone) as pool:
+    context = multiprocessing.get_context("spawn")
+    with _one_thread_each(), ProcessPoolExecutor(workers, context, initializer=all_cases) as pool:
         futures = [pool.submit(_examine_named, str(target), chunk) for chunk in chunks]
         try:
             for future in futures:
@@ -167,9 +169,17 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _alone() -> None:
-    """Set up a worker."""
-    all_cases()
+@contextlib.contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Processes started within keep their linear algebra to one thread: processors are shared out already."""
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+    own = {name: "1" for name in names if name not in os.environ}
+    os.environ.update(own)
+    try:
+        yield
+    finally:
+        for name in own:
+            del os.environ[name]
 
 
 def _examine_named(target: str, names: list[str]) -> list[Row]:

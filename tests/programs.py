@@ -1,7 +1,8 @@
-"""Small random kernels as Python text, for the property that tracing means what Python means (tests/test_loops*.py).
+"""Small random kernels as Python text, for the property that tracing means what Python means
+(tests/test_loops*.py).
 
-`program(choose)` writes one; `choose(n)` returns an integer below n and is all the randomness there is. `outcome` runs a
-program eagerly and traced and says how they compare.
+`program(choose)` writes one; `choose(n)` returns an integer below n and is all the randomness there is.
+`outcome` runs a program eagerly and traced and says how they compare.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ FOOTER = """
         kt.store(o, at, tile)
     kt.store(o, len(out), kt.full(4, c0, kt.float32) + c1 + kt.full((), z0, kt.float32) + s0.count)
     kt.store(o, len(out) + 1, (w0 + w1).to(kt.float32))
-"""
+"""  # noqa: E501
 OUTPUTS = 4 * 24
 
 
@@ -120,9 +121,28 @@ class _Writer:
 
     def tile(self, depth: int = 2) -> str:
         leaf = self.pick(
-            ["v0", "v1", "v2", "v3", "t0[0]", "t0[1]", "l0[0]", "l0[1]", "d0['a']", "d0['b']", "p0.a", "p0.b",
-             "s0.a", "s0.b", "l1[0]", "G['t']", "nest[0][0]", "nest[0][1][0]", "nest[1]['k']"]
-        )  # fmt: skip
+            [
+                "v0",
+                "v1",
+                "v2",
+                "v3",
+                "t0[0]",
+                "t0[1]",
+                "l0[0]",
+                "l0[1]",
+                "d0['a']",
+                "d0['b']",
+                "p0.a",
+                "p0.b",
+                "s0.a",
+                "s0.b",
+                "l1[0]",
+                "G['t']",
+                "nest[0][0]",
+                "nest[0][1][0]",
+                "nest[1]['k']",
+            ]
+        )
         if depth == 0 or self.choose(3) == 0:
             return leaf
         a, b = leaf, self.tile(depth - 1)
@@ -137,18 +157,34 @@ class _Writer:
             ]
         )
         return self.pick(
-            [f"({a} + {b})", f"({a} - {b})", f"kt.maximum({a}, {b})", f"({a} * 0.5 + {b})", f"({a} + {number})",
-             f"kt.where({a} < {b}, {a}, {b})", f"({a} * {number})", f"kt.where(w0 > {self.number()}, {a}, {b})"]
-        )  # fmt: skip
+            [
+                f"({a} + {b})",
+                f"({a} - {b})",
+                f"kt.maximum({a}, {b})",
+                f"({a} * 0.5 + {b})",
+                f"({a} + {number})",
+                f"kt.where({a} < {b}, {a}, {b})",
+                f"({a} * {number})",
+                f"kt.where(w0 > {self.number()}, {a}, {b})",
+            ]
+        )
 
     def number(self) -> str:
         return self.pick(["c0", "c1", "2", "s0.count"])
 
     def condition(self) -> str:
         return self.pick(
-            ["n0 > 1", "n1 == 0", "z0 > 3", "(v0 < v1).any(axis=0)", "(v2 > 0).all(axis=0)", "n0 + c0 > 2",
-             *[f"{k} == 1" for k in self.indices], *[f"{k} > 0" for k in self.indices]]
-        )  # fmt: skip
+            [
+                "n0 > 1",
+                "n1 == 0",
+                "z0 > 3",
+                "(v0 < v1).any(axis=0)",
+                "(v2 > 0).all(axis=0)",
+                "n0 + c0 > 2",
+                *[f"{k} == 1" for k in self.indices],
+                *[f"{k} > 0" for k in self.indices],
+            ]
+        )
 
     def body(self, indent: str, depth: int, count: int) -> None:
         for _ in range(count):
@@ -164,22 +200,50 @@ class _Writer:
         if self.bad and self.choose(8) == 0:
             return self.risk(indent)
         simple = [
-            f"{v} = {t()}", f"{v} = {t()}", f"{v} += {t()}", f"{v} *= 0.5", f"{v} = {u}", f"{v}, {u} = {u}, {v}",
-            "v0, v1, v2 = v2, v0, v1", f"t0 = ({t()}, {t()})", "t0 = t0[::-1]", f"{v}, {u} = t0", f"l0[0] = {t()}",
-            "l0[0], l0[1] = l0[1], l0[0]", f"l0 = [y + 1.0 for y in l0]", f"l0 = each(l0, {self.pick(['lam', 'inner', 'part'])})",
-            f"d0['a'] = {t()}", "d0 = {k: y * 0.5 for k, y in d0.items()}", f"p0 = p0._replace(a={t()})", "p0 = Pair(p0.b, p0.a)",
-            f"s0.a = {t()}", f"s0.step({t()})", f"{v} = s0.step({u})", f"bump({t()})", f"{v} = inner({t()})", f"{v} = part({t()})",
-            f"{v} = lam({u})", f"c0 += {1 + self.choose(3)}", "c0 = (c0 * 3 + 1) % 17", "c0, c1 = c1, c0", "c1 = c0 - c1 // 2",
-            f"z0 = z0 + {self.pick(['1', 'c0', *self.indices])}", f"G['t'] = {t()}", f"tmp = {t()}; {v} = tmp + {u}",
-            f"w0 = w0 {self.pick('+-*')} {self.number()}", "w0, w1 = w1, w0 + 1", f"{v} = into(l0)",
+            f"{v} = {t()}",
+            f"{v} = {t()}",
+            f"{v} += {t()}",
+            f"{v} *= 0.5",
+            f"{v} = {u}",
+            f"{v}, {u} = {u}, {v}",
+            "v0, v1, v2 = v2, v0, v1",
+            f"t0 = ({t()}, {t()})",
+            "t0 = t0[::-1]",
+            f"{v}, {u} = t0",
+            f"l0[0] = {t()}",
+            "l0[0], l0[1] = l0[1], l0[0]",
+            "l0 = [y + 1.0 for y in l0]",
+            f"l0 = each(l0, {self.pick(['lam', 'inner', 'part'])})",
+            f"d0['a'] = {t()}",
+            "d0 = {k: y * 0.5 for k, y in d0.items()}",
+            f"p0 = p0._replace(a={t()})",
+            "p0 = Pair(p0.b, p0.a)",
+            f"s0.a = {t()}",
+            f"s0.step({t()})",
+            f"{v} = s0.step({u})",
+            f"bump({t()})",
+            f"{v} = inner({t()})",
+            f"{v} = part({t()})",
+            f"{v} = lam({u})",
+            f"c0 += {1 + self.choose(3)}",
+            "c0 = (c0 * 3 + 1) % 17",
+            "c0, c1 = c1, c0",
+            "c1 = c0 - c1 // 2",
+            f"z0 = z0 + {self.pick(['1', 'c0', *self.indices])}",
+            f"G['t'] = {t()}",
+            f"tmp = {t()}; {v} = tmp + {u}",
+            f"w0 = w0 {self.pick('+-*')} {self.number()}",
+            "w0, w1 = w1, w0 + 1",
+            f"{v} = into(l0)",
             f"nest[0][1][0] = {t()}; nest[1]['k'] = nest[0][0]",
-        ]  # fmt: skip
+        ]
         line = simple[kind]
         if line.startswith("tmp = ") and self.choose(2):
             name = f"q{next(self.names) % 3}"
             line = line.replace("tmp", name)
         for part in line.split("; "):
             put(part)
+        return None
 
     def block(self, indent: str, depth: int) -> None:
         put = lambda line: self.lines.append(indent + line)  # noqa: E731
@@ -207,16 +271,55 @@ class _Writer:
     def risk(self, indent: str) -> None:
         v = self.pick(["v0", "v1", "v2"])
         lines = self.pick(
-            [f"first = {v} if first is None else first + {v}", f"if first is None: {v} = {v} + 1.0; first = True",
-             "fl = fl + 1.0", f"{v} = {v} + fl", "l0.append(v0); l0.pop()", "flag = not flag", f"if flag: {v} = {v} + 1.0",
-             "l0 = l1", "l1 = l0", f"{v} = {v} + q0", f"{v} = {v} + q1", f"if v0 is v1: {v} = {v} * 2.0", "s0 = State(v0, v1, s0.count)",
-             "s0.a, s0 = v2, State(s0.b, v0, c0)", "d0['c'] = v0; d0.pop('c')", "next(IT)", f"{v} = {v} + next(IT)", "SET.add(len(SET))",
-             f"{v} = {v} + len(SET)", "ARR[0] += 1.0", f"{v} = {v} * float(ARR[0])", "c0 = z0", "c1 = z0 + c1", "z0 = c0", f"tmp = c0; {v} = {v} + tmp",
-             "t0 = (*t0, v0)[1:]", "t0 = (*t0, v0)", "H.x = H.x + 1.0", f"H.x = {v}", f"{v} = H.x + 1.0", "H.n = H.n + 1", f"{v} = {v} + H.n",
-             "K.total += 1", f"{v} = {v} + K.total", f"if isinstance(c0, int): {v} = {v} + 1.0", f"{v} = {v} + {{0: 1.0}}.get(c0, 2.0)",
-             f"try: {v} = {v} + first\n{indent}except TypeError: {v} = {v} + 1.0; first = v1", "break", f"lam = lambda y: y - {v}",
-             "globals()['GT'] = v0", "l0.reverse()", "del tmp", "tmp = v1", "x2 = x[4:]", "n0 = n0 + 0", "z0 = k"]
-        )  # fmt: skip
+            [
+                f"first = {v} if first is None else first + {v}",
+                f"if first is None: {v} = {v} + 1.0; first = True",
+                "fl = fl + 1.0",
+                f"{v} = {v} + fl",
+                "l0.append(v0); l0.pop()",
+                "flag = not flag",
+                f"if flag: {v} = {v} + 1.0",
+                "l0 = l1",
+                "l1 = l0",
+                f"{v} = {v} + q0",
+                f"{v} = {v} + q1",
+                f"if v0 is v1: {v} = {v} * 2.0",
+                "s0 = State(v0, v1, s0.count)",
+                "s0.a, s0 = v2, State(s0.b, v0, c0)",
+                "d0['c'] = v0; d0.pop('c')",
+                "next(IT)",
+                f"{v} = {v} + next(IT)",
+                "SET.add(len(SET))",
+                f"{v} = {v} + len(SET)",
+                "ARR[0] += 1.0",
+                f"{v} = {v} * float(ARR[0])",
+                "c0 = z0",
+                "c1 = z0 + c1",
+                "z0 = c0",
+                f"tmp = c0; {v} = {v} + tmp",
+                "t0 = (*t0, v0)[1:]",
+                "t0 = (*t0, v0)",
+                "H.x = H.x + 1.0",
+                f"H.x = {v}",
+                f"{v} = H.x + 1.0",
+                "H.n = H.n + 1",
+                f"{v} = {v} + H.n",
+                "K.total += 1",
+                f"{v} = {v} + K.total",
+                f"if isinstance(c0, int): {v} = {v} + 1.0",
+                f"{v} = {v} + {{0: 1.0}}.get(c0, 2.0)",
+                f"try: {v} = {v} + first\n{indent}except TypeError: {v} = {v} + 1.0; first = v1",
+                "break",
+                f"lam = lambda y: y - {v}",
+                "globals()['GT'] = v0",
+                "l0.reverse()",
+                "del tmp",
+                "tmp = v1",
+                "x2 = x[4:]",
+                "n0 = n0 + 0",
+                "z0 = k",
+            ]
+        )
         self.risky.append(lines)
         self.lines.extend(
             indent + line for line in lines.split("; ")
@@ -239,8 +342,13 @@ def build(text: str, slotted: bool = False):
 
     def state():
         return {
-            "G": {"t": None}, "IT": itertools.count(), "SET": set(), "ARR": np.zeros(1), "H": Holder(), "K": type("K", (), {"total": 0}),
-        }  # fmt: skip
+            "G": {"t": None},
+            "IT": itertools.count(),
+            "SET": set(),
+            "ARR": np.zeros(1),
+            "H": Holder(),
+            "K": type("K", (), {"total": 0}),
+        }
 
     scope = {
         "kt": kt,
@@ -270,7 +378,9 @@ TRIPS = ((0, 0), (1, 2), (2, 1), (3, 0), (0, 3))
 
 
 def outcome(text: str, slotted: bool = False, trips=TRIPS) -> str:
-    """ "equal", "loud" (but for a NameError in Python), "refused: why" or "invalid" (Python cannot run it either); raises AssertionError on a difference."""
+    """ "equal", "loud" (but for a NameError in Python), "refused: why" or "invalid" (Python cannot run it
+    either); raises AssertionError on a difference.
+    """
     try:
         fresh = build(text, slotted)
     except SyntaxError:  # a break outside a loop

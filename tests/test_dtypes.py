@@ -1,4 +1,6 @@
-"""Conversions and reference arithmetic against exact integers and fractions, over every code of the narrow types."""
+"""Conversions and reference arithmetic against exact integers and fractions, over every code of the narrow
+types.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ VALUES = {name: [v for v, _ in table] for name, table in TABLES.items()}
 
 
 def encode(x: Fraction, name: str) -> Fraction | str:
-    """The value to which a positive fraction rounds: to nearest, to even; float8 saturates, others overflow."""
+    """The value to which a positive fraction rounds: to nearest, to even; float8 saturates, others overflow."""  # noqa: E501
     values = VALUES[name]
     low, high = 0, len(values) - 1
     if x > values[-1]:
@@ -267,7 +269,7 @@ def test_names_and_promotion():
             try:
                 both = promote(a, b)
             except DTypeError as error:
-                assert error.hint and a != b
+                assert error.hint and a != b  # noqa: PT017
                 with pytest.raises(DTypeError):
                     promote(b, a)
             else:
@@ -303,16 +305,29 @@ def run(name, dtype, *arrays, result=None, **attrs):
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "div"])
 def test_arithmetic_is_correctly_rounded(name, dtype):
     rng = np.random.default_rng(0)
-    a, b = (convert(np.concatenate([rng.standard_normal(300) * 2.0 ** rng.integers(-8, 8, 300), np.repeat(SPECIALS, len(SPECIALS)) if i else np.tile(SPECIALS, len(SPECIALS))]), dtype) for i in (0, 1))  # fmt: skip
+    a, b = (
+        convert(
+            np.concatenate(
+                [
+                    rng.standard_normal(300) * 2.0 ** rng.integers(-8, 8, 300),
+                    np.repeat(SPECIALS, len(SPECIALS)) if i else np.tile(SPECIALS, len(SPECIALS)),
+                ]
+            ),
+            dtype,
+        )
+        for i in (0, 1)
+    )
     got = convert(run(name, dtype, a, b), float64).tolist()
     for x, y, g in zip(convert(a, float64).tolist(), convert(b, float64).tolist(), got, strict=True):
         if not (math.isfinite(x) and math.isfinite(y)) or (name == "div" and y == 0):
             continue
-        exact = {"add": lambda: Fraction(x) + Fraction(y), "sub": lambda: Fraction(x) - Fraction(y), "mul": lambda: Fraction(x) * Fraction(y), "div": lambda: Fraction(x) / Fraction(y)}[name]()  # fmt: skip
-        if dtype == float32:
-            nearest = _to_float32(abs(exact))
-        else:
-            nearest = encode(abs(exact), dtype.name)
+        exact = {
+            "add": lambda: Fraction(x) + Fraction(y),  # noqa: B023
+            "sub": lambda: Fraction(x) - Fraction(y),  # noqa: B023
+            "mul": lambda: Fraction(x) * Fraction(y),  # noqa: B023
+            "div": lambda: Fraction(x) / Fraction(y),  # noqa: B023
+        }[name]()
+        nearest = _to_float32(abs(exact)) if dtype == float32 else encode(abs(exact), dtype.name)
         assert as_exact(abs(g)) == nearest, (x, y)
 
 

@@ -1,4 +1,6 @@
-"""Messages: each bad kernel below must be refused with the right class, naming the line marked `# error`, with a hint."""
+"""Messages: each bad kernel below must be refused with the right class, naming the line marked `# error`,
+with a hint.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from kittens.errors import (
     UnavailableError,
 )
 
-LINES = open(__file__, encoding="utf-8").read().splitlines()
+LINES = open(__file__, encoding="utf-8").read().splitlines()  # noqa: SIM115
 CASES: dict[str, tuple] = {}
 
 
@@ -213,7 +215,7 @@ def len_(x, y, o, n):
 
 @bad(ControlFlowError, "cannot be iterated over")
 def unpack(x, y, o, n):
-    a, b = tile(x)  # error
+    a, b = tile(x)  # error  # noqa: RUF059
 
 
 @bad(ControlFlowError, "cannot be assigned into")
@@ -512,7 +514,11 @@ CALLS = {
     "unknown constant": (lambda: double(X(), X(), C=3), ArgumentError, "no constant 'C'"),
     "no value for a tunable": (lambda: tuned(X()), ArgumentError, "no value for the tunable 'B'"),
     "missing constant": (lambda: needs(X()), ArgumentError, "misses its constants B"),
-    "non-hashable constant": (lambda: double(X(), X(), B=[4]), ArgumentError, "is a list, which cannot be a constant"),
+    "non-hashable constant": (
+        lambda: double(X(), X(), B=[4]),
+        ArgumentError,
+        "is a list, which cannot be a constant",
+    ),
     "bool argument": (lambda: double(X(), X(), True), ArgumentError, "is the bool True"),
     "numpy bool": (lambda: double(X(), X(), np.True_), ArgumentError, "is the bool True"),
     "large integer": (lambda: double(X(), X(), 2**63), ArgumentError, "does not fit into int64"),
@@ -531,12 +537,16 @@ CALLS = {
     "no arrays": (lambda: grid(1)(None), ArgumentError, "nothing says where to run"),
     "no plan": (lambda: double.plan("numpy", X(), X()), UnavailableError, "does not offer plan"),
     "no source": (lambda: double.source("numpy", X(), X()), UnavailableError, "does not offer plan"),
-    "grid of floats": (lambda: grid(lambda x: x.shape[0] / 4)(X()), ArgumentError, "the grid of kernel is (2.0,)"),
+    "grid of floats": (
+        lambda: grid(lambda x: x.shape[0] / 4)(X()),
+        ArgumentError,
+        "the grid of kernel is (2.0,)",
+    ),
     "grid of four axes": (lambda: grid((1, 1, 1, 1))(X()), ArgumentError, "has 4 axes"),
     "negative grid": (lambda: grid(-1)(X()), ArgumentError, "at least 0"),
     "grid asks": (lambda: grid(lambda z: 1)(X()), ArgumentError, "asks for z"),
     "grid fails": (lambda: grid(lambda x: x.shape[3])(X()), ArgumentError, "IndexError"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -647,7 +657,7 @@ def test_unavailable_device():
     try:
         answer = double(X(), X(), on="cuda")
     except (UnavailableError, TargetError) as error:
-        assert "cuda" in str(error)
+        assert "cuda" in str(error)  # noqa: PT017
     else:
         assert answer.how == "executed"
 

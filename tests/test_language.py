@@ -1,4 +1,6 @@
-"""The language: every function against NumPy, and every tile operator, run eagerly and traced with one outcome."""
+"""The language: every function against NumPy, and every tile operator, run eagerly and traced with one
+outcome.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import kittens as kt
 from kittens.eager import NumPyArithmetic, interpret
 
 X = np.array([[0.5, -1.5, 2.0, 3.25], [1.0, 0.0, -0.0, -7.5]], np.float32)
-I = np.array([[3, -4, 7, 100], [-128, 127, 0, 1]], np.int32)  # noqa: E741
+I = np.array([[3, -4, 7, 100], [-128, 127, 0, 1]], np.int32)
 
 
 def run(body, *inputs, shape=(2, 4), dtype=np.float32):
@@ -63,18 +65,29 @@ FLOATS = {
     "transposes": (lambda a: kt.transpose(a.T, (1, 0)).T.T, lambda a: a),
     "reshapes": (lambda a: a.reshape(4, 2).reshape((8,)).reshape(-1, 4), lambda a: a),
     "new axes": (lambda a: a[:, None].reshape(2, 4) + a[..., None, :].reshape(2, 4), lambda a: 2 * a),
-    "expand_dims": (lambda a: kt.expand_dims(a, -1).reshape(2, 4) + kt.expand_dims(a, 0).reshape(2, 4), lambda a: 2 * a),
+    "expand_dims": (
+        lambda a: kt.expand_dims(a, -1).reshape(2, 4) + kt.expand_dims(a, 0).reshape(2, 4),
+        lambda a: 2 * a,
+    ),
     "split": (lambda a: kt.join(*reversed(kt.split(a, 1)), 1), lambda a: np.roll(a, 2, 1)),
-    "split pairs": (lambda a: kt.join(*reversed(kt.split(a, pairs=True)), pairs=True), lambda a: a[:, [1, 0, 3, 2]]),
+    "split pairs": (
+        lambda a: kt.join(*reversed(kt.split(a, pairs=True)), pairs=True),
+        lambda a: a[:, [1, 0, 3, 2]],
+    ),
     "bitcast": (lambda a: (a.bitcast(kt.int32) & 0x7FFFFFFF).bitcast(kt.float32), np.abs),
     "through bfloat16": (lambda a: a.to(kt.bfloat16).to(kt.float32), lambda a: a),
-    "rows and cols": (lambda: (kt.rows(1, 2) * 10 + kt.cols(2, 4)).to(kt.float32), lambda: np.array([[28, 29, 30, 31], [38, 39, 40, 41]])),
+    "rows and cols": (
+        lambda: (kt.rows(1, 2) * 10 + kt.cols(2, 4)).to(kt.float32),
+        lambda: np.array([[28, 29, 30, 31], [38, 39, 40, 41]]),
+    ),
     "full": (lambda: kt.full((2, 4), kt.scalar(3, kt.int64), kt.float32), lambda: np.full((2, 4), 3)),
     "comparisons": (
-        lambda a, b: ((a < b) | (a > b) ^ (a == b) & (a != b)).to(kt.float32) + ((a <= b) & ~(a >= b)).to(kt.float32),
+        lambda a, b: (
+            ((a < b) | (a > b) ^ (a == b) & (a != b)).to(kt.float32) + ((a <= b) & ~(a >= b)).to(kt.float32)
+        ),
         lambda a, b: ((a < b) | (a > b) ^ (a == b) & (a != b)).astype(np.float32) + ((a <= b) & ~(a >= b)),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FLOATS)
@@ -88,10 +101,19 @@ def test_exact_functions_of_floats(name):
 
 
 MATH = {
-    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sin": np.sin, "cos": np.cos, "tanh": np.tanh,
-    "rsqrt": lambda x: 1 / np.sqrt(x), "erf": np.vectorize(math.erf), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "silu": lambda x: x / (1 + np.exp(-x)), "gelu": lambda x: 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
-}  # fmt: skip
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "log": np.log,
+    "log2": np.log2,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "erf": np.vectorize(math.erf),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu": lambda x: 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
+}
 
 
 @pytest.mark.parametrize("dtype", [kt.float32, kt.float16, kt.bfloat16], ids=str)
@@ -119,12 +141,18 @@ INTEGERS = {
     "bits": (lambda a, b: (a & b) | (a ^ 5) & ~b, lambda a, b: (a & b) | (a ^ 5) & ~b),
     "reflected bits": (lambda a: (3 & a) + (4 | a) + (5 ^ a), lambda a: (3 & a) + (4 | a) + (5 ^ a)),
     "shifts": (lambda a: (a << 3) + (a >> 1), lambda a: (a << 3) + (a >> 1)),
-    "reflected shifts": (lambda a: (1 << (a & 7)) + (1000 >> (a & 3)), lambda a: (1 << (a & 7)) + (1000 >> (a & 3))),
+    "reflected shifts": (
+        lambda a: (1 << (a & 7)) + (1000 >> (a & 3)),
+        lambda a: (1 << (a & 7)) + (1000 >> (a & 3)),
+    ),
     "wrap": (lambda a: a * 2**30, lambda a: (a.astype(np.int64) * 2**30).astype(np.int32)),
     "int8": (lambda a: a.to(kt.int8).to(kt.int32), lambda a: a.astype(np.int8)),
     "numpy numbers": (lambda a: np.int32(3) + a * np.int64(2), lambda a: 3 + 2 * a),
-    "argmax": (lambda a: kt.expand_dims(a.argmax(axis=1), 1) + kt.zeros((2, 4), kt.int32), lambda a: np.repeat(a.argmax(1)[:, None], 4, 1)),
-}  # fmt: skip
+    "argmax": (
+        lambda a: kt.expand_dims(a.argmax(axis=1), 1) + kt.zeros((2, 4), kt.int32),
+        lambda a: np.repeat(a.argmax(1)[:, None], 4, 1),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", INTEGERS)

@@ -1,4 +1,6 @@
-"""Loops and branches mean what Python means: traced and interpreted, a kernel gives what Python gives, bit for bit."""
+"""Loops and branches mean what Python means: traced and interpreted, a kernel gives what Python gives, bit
+for bit.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,7 @@ def test_three_deep_nests():
         count = 0
         for i in kt.range(n):
             for j in kt.range(i + 1):
-                for m in kt.range(j, n):
+                for m in kt.range(j, n):  # noqa: B007
                     a, b = b + 1.0, a * 0.5
                     count += 1
                 a = a + b
@@ -103,7 +105,7 @@ def test_lists_tuples_dicts():
 def test_lists_and_dicts_made_anew():
     def k(x, o, n):
         items = list(start(x))
-        table = dict(zip("ab", items))
+        table = dict(zip("ab", items))  # noqa: B905
         for _ in kt.range(n):
             items = [y + i for i, y in enumerate(items, 1)]
             table = {key: y * 0.5 for key, y in table.items()}
@@ -241,7 +243,7 @@ def test_a_loop_in_a_closure_that_writes_outwards():
 def test_comprehensions_and_static_loops_inside():
     def k(x, o, n):
         parts = list(start(x))
-        for j in kt.range(n):
+        for j in kt.range(n):  # noqa: B007
             sums = [p + q for p, q in itertools.product(parts, parts)]
             for i in range(2):
                 parts[i] = parts[i] * 0.5 + sums[i + 1]
@@ -256,7 +258,7 @@ def test_comprehensions_and_static_loops_inside():
 def test_temporaries_of_other_types_and_reused_loop_variables():
     def k(x, o, n):
         a, b = start(x)
-        for k in kt.range(n):
+        for k in kt.range(n):  # noqa: B007
             t = a + 1.0
             a = t * 0.5
         for k in kt.range(n):
@@ -264,7 +266,7 @@ def test_temporaries_of_other_types_and_reused_loop_variables():
             b = t[0] + 1.0
         for t in kt.range(n):
             a = a + kt.full((), t, kt.float32)
-        for k in range(2):
+        for k in range(2):  # noqa: B007
             t = "text"
         kt.store(o, 0, a)
         kt.store(o, 1, b)
@@ -325,7 +327,7 @@ def test_when_carries_and_nests():
                 items[0] = items[0] + b
                 for _ in kt.when((b < a).any(axis=0)):
                     b = b + 1.0
-                    for j in kt.range(n):
+                    for j in kt.range(n):  # noqa: B007
                         items[0] = items[0] * 0.5
         for _ in kt.when(n > 3):
             a = b
@@ -360,9 +362,9 @@ def test_bounds_and_steps():
         a, _ = start(x)
         for i in kt.range(1, n, 2):
             a = a + kt.full((), i, kt.float32)
-        for i in kt.range(n, m, unroll=2):
+        for i in kt.range(n, m, unroll=2):  # noqa: B007
             a = a * 0.5
-        for i in kt.range(0, n, m + 1):
+        for i in kt.range(0, n, m + 1):  # noqa: B007
             a = a - 1.0
         kt.store(o, 0, a)
 
@@ -480,6 +482,7 @@ def return_from_a_helper(x, o, n, a, b):
     def helper():
         for _ in kt.range(n):  # error
             return b
+        return None
 
     return helper()
 
@@ -509,7 +512,7 @@ def swallowed_error_of_ours(x, o, n, a, b):
 
 @refused("comprehension")
 def in_a_comprehension(x, o, n, a, b):
-    return [a for _ in kt.range(n)][0]  # error
+    return [a for _ in kt.range(n)][0]  # error  # noqa: RUF015
 
 
 @refused("comprehension or generator")
@@ -537,7 +540,7 @@ def in_enumerate(x, o, n, a, b):
 
 @refused("other than a `for`")
 def in_zip(x, o, n, a, b):
-    for _ in zip(kt.range(n), kt.range(n)):  # error
+    for _ in zip(kt.range(n), kt.range(n)):  # error  # noqa: B905
         a = a + 1.0
     return a
 
@@ -549,7 +552,7 @@ def in_list(x, o, n, a, b):
 
 @refused("other than a `for`")
 def in_an_unpacking(x, o, n, a, b):
-    i, j = kt.range(2)  # error
+    i, j = kt.range(2)  # error  # noqa: RUF059
     return a
 
 
@@ -562,7 +565,7 @@ def in_a_star(x, o, n, a, b):
 def append(x, o, n, a, b):
     items = []
     for _ in kt.range(n):  # error
-        items.append(a)
+        items.append(a)  # noqa: PERF401
     return sum(items, a)
 
 
@@ -745,7 +748,7 @@ def a_bytearray(x, o, n, a, b):
 @refused("other operations")
 def a_random_number(x, o, n, a, b):
     for _ in kt.range(n):  # error
-        a = a + float(np.random.default_rng().random()) + float(np.random.random())
+        a = a + float(np.random.default_rng().random()) + float(np.random.random())  # noqa: NPY002
     return a
 
 
@@ -789,7 +792,7 @@ def used_after_though_from_outside(x, o, n, a, b):
 
 @refused("the variable of kt.range")
 def the_loop_variable_after(x, o, n, a, b):
-    for i in kt.range(n):
+    for i in kt.range(n):  # noqa: B007
         a = a + 1.0
     return a + i  # error
 
@@ -825,8 +828,7 @@ def if_when(x, o, n, a, b):
 @refused("is not how it is used")
 def with_when(x, o, n, a, b):
     with kt.when(n > 1):  # error
-        a = a + 1.0
-    return a
+        return a + 1.0
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -843,12 +845,8 @@ def test_refused(name):
     message = str(caught.value)
     assert words in message
     assert "hint: " in message
-    lines = open(__file__, encoding="utf-8").read().splitlines()
-    marked = [
-        i
-        for i in range(body.__code__.co_firstlineno, len(lines))
-        if lines[i - 1].endswith("# error")
-    ]  # fmt: skip
+    lines = open(__file__, encoding="utf-8").read().splitlines()  # noqa: SIM115
+    marked = [i for i in range(body.__code__.co_firstlineno, len(lines)) if lines[i - 1].endswith("# error")]
     assert caught.value.location.line == marked[0], message
     assert lines[marked[0] - 1].strip() in message
 

@@ -1,4 +1,6 @@
-"""The property that matters most: for random kernels, what is traced computes what Python computes, bit for bit."""
+"""The property that matters most: for random kernels, what is traced computes what Python computes, bit for
+bit.
+"""
 
 from __future__ import annotations
 

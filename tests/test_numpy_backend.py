@@ -1,4 +1,6 @@
-"""The reference backend: Python runs the kernel, on NumPy arrays of every layout, and checks what it is asked to."""
+"""The reference backend: Python runs the kernel, on NumPy arrays of every layout, and checks what it is asked
+to.
+"""
 
 from __future__ import annotations
 
@@ -99,8 +101,20 @@ def test_views_of_tensors():
     out = np.zeros(48, np.float32)
     k(x, out, 1)
     p = lambda a: [*a, *[0] * (4 - len(a))]  # noqa: E731
-    expected = [x[0, 1], x[-1, 1], p(x[1, :, -1]), p(x[1, :, 0]), p(x[0, :, 3]), p(x[1, 0, 1:-1]), p(x[1, 0, 1:]), p([]), p([]),
-                [x[1, 2, 3]] * 4, [0] * 4, p(x[1, :, 3])]  # fmt: skip
+    expected = [
+        x[0, 1],
+        x[-1, 1],
+        p(x[1, :, -1]),
+        p(x[1, :, 0]),
+        p(x[0, :, 3]),
+        p(x[1, 0, 1:-1]),
+        p(x[1, 0, 1:]),
+        p([]),
+        p([]),
+        [x[1, 2, 3]] * 4,
+        [0] * 4,
+        p(x[1, :, 3]),
+    ]
     flat = np.array(expected, np.float32).ravel()
     flat[47] = x[0, 0, 1]
     assert out.tolist() == flat.tolist()
@@ -150,7 +164,7 @@ def test_looking_at_values(capsys, monkeypatch):
         i = kt.program_id()
         a = kt.load(x, i, 4)
         print(a, i, f"{a.max(axis=0)}", x)
-        breakpoint()
+        breakpoint()  # noqa: T100
         assert a.numpy().sum() > 0 and a.numpy() is not a.value
         kt.device_print("i = {}, a = {}", i, a)
 

@@ -49,7 +49,7 @@ GOOD = """
         if target.backend == "tiny":
             execute(launch)
             return Run(launch.kernel.name, str(target), "simulated", launch.grid, launch.constants)
-"""
+"""  # noqa: E501
 MISSPELT = """
     from kittens.plugins import hookimpl
 
@@ -149,7 +149,8 @@ def test_a_stranger_is_picked_up(stranger):
             double(x, other)
         except kt.ArgumentError as error:
             mixed = str(error)
-        print(json.dumps([[t.name for t in plugins.targets()], o.data.tolist(), run.target, run.how, run.constants,
+        print(json.dumps([[t.name for t in plugins.targets()], o.data.tolist(), run.target, run.how,
+        run.constants,
                           elsewhere.target, chosen.target, mixed]))
         """,
     )

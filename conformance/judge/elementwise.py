@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kittens.conformance.judge.bounded import ORACLE, SIGN, Bounded, exactly
+from kittens.conformance.judge.bounded import ORACLE, SIGN, Bounded, Unjudgeable, exactly
 from kittens.conformance.judge.formats import spacing
 from kittens.conformance.judge.rounding import (
     Rules,
@@ -339,6 +339,8 @@ def _mathematical(
     def judge(rules: Rules, call: Call, raw: Bounded) -> Bounded:
         x, to = taken(rules, raw), call.result.dtype
         wide = computing(to)
+        if name not in rules.numerics.ulp:
+            raise Unjudgeable(f"the target states no ULP figure for {name}", hint="see kittens_numerics")
         with np.errstate(all="ignore"):
             if steepest is None:
                 v, e = propagate(f, (x,))
