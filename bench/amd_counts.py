@@ -66,7 +66,11 @@ def main_loop(asm: str) -> list[str]:
     def matrices(loop: Sequence[str]) -> int:
         return sum("mfma" in t or "wmma" in t for t in loop)
 
-    return max(loops(asm), key=lambda loop: (matrices(loop) / len(loop) > 0.02, matrices(loop), -len(loop)), default=[])
+    return max(
+        loops(asm),
+        key=lambda loop: (matrices(loop) / len(loop) > 0.02, matrices(loop), -len(loop)),
+        default=[],
+    )
 
 
 def count(instructions: Sequence[str]) -> Counter[str]:
@@ -86,7 +90,9 @@ def report(name: str, target: str, constants: dict[str, int]) -> str:
     counts = count(main_loop(compiled.asm))
     matrix = counts["matrix"] or 1
     rows = [f"{name} on {target} {constants}: {compiled.resources}"]
-    rows += [f"  {kind:20s} {n:5d}  {n / matrix:6.3f} a matrix instruction" for kind, n in counts.items() if n]
+    rows += [
+        f"  {kind:20s} {n:5d}  {n / matrix:6.3f} a matrix instruction" for kind, n in counts.items() if n
+    ]
     return "\n".join(rows)
 
 

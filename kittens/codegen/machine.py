@@ -60,6 +60,7 @@ class Machine:
     32-bit registers a lane can have. products and moves: best first. swizzles: by panel width in bytes. pad: bytes left
     free after each row of a tile in shared memory that has no swizzle, a multiple of 16.
     copies: widths in bytes of asynchronous copies to shared memory (zero-filled at edges). stages: of a loop's ring.
+    long_stages: of one with several products, whose passes take long (0: the same).
     direct: operands that no more groups than this read come to products straight from memory, others through shared memory.
     linear: those of `copies` for which data lands in shared memory lane after lane, from a buffer that knows its range.
     unrolled: whether loops with rings are written out once for each slot, so that its addresses are constants.
@@ -80,6 +81,7 @@ class Machine:
     pad: int = 0
     copies: tuple[int, ...] = (16, 8, 4)
     stages: int = 3
+    long_stages: int = 0
     linear: tuple[int, ...] = ()
     unrolled: bool = False
     reads: dict[int, Access] = field(default_factory=dict)

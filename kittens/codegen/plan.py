@@ -128,7 +128,8 @@ def _stage(plan: Plan) -> None:
         staged = _shared_tile(plan, op)
         loop = owner.get(op)
         if loop is not None and loop.name == "loop" and _ahead(op, loop):
-            staged.loop, staged.depth = loop, plan.machine.stages
+            products = sum(inner.name in ("mma", "mma_scaled") for inner in loop.regions[0].walk())
+            staged.loop, staged.depth = loop, products > 1 and plan.machine.long_stages or plan.machine.stages
         plan.staged[op.result] = staged
 
 
