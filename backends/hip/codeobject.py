@@ -32,7 +32,8 @@ def metadata(code: bytes) -> dict[str, Any]:
 
 def resources(code: bytes, arch: str) -> dict[str, Any]:
     """What a code object's kernel takes. `registers` are vector registers, `accumulators` those of them that only matrix
-    instructions reach, `spilled` counts registers of both kinds, `occupancy` groups of lanes that a SIMD holds.
+    instructions reach, `spilled` counts vector registers kept in memory, `scalar_spills` scalar registers kept in lanes
+    of vector registers, `occupancy` groups of lanes that a SIMD holds.
     """
     k = metadata(code)
     registers, shared = k[".vgpr_count"], k[".group_segment_fixed_size"]
@@ -41,7 +42,8 @@ def resources(code: bytes, arch: str) -> dict[str, Any]:
         "registers": registers,
         "accumulators": k.get(".agpr_count", 0),
         "scalar_registers": k[".sgpr_count"],
-        "spilled": k[".vgpr_spill_count"] + k[".sgpr_spill_count"],
+        "spilled": k[".vgpr_spill_count"],
+        "scalar_spills": k[".sgpr_spill_count"],
         "scratch_bytes": k[".private_segment_fixed_size"],
         "shared_bytes": shared,
         "threads": threads,

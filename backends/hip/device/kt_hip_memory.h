@@ -11,7 +11,7 @@ KT_FN kt_smem kt_shared_memory() {
   return (kt_smem)bytes;
 }
 template <>
-KT_FN kt_smem kt_shared_memory<0>() { return (kt_smem)kt_shared_bytes; }
+__device__ __forceinline__ kt_smem kt_shared_memory<0>() { return (kt_smem)kt_shared_bytes; }
 #define KT_SHARED_MEMORY(name, ...) const kt_smem name = kt_shared_memory<__VA_ARGS__>()
 #define KT_LOAD_GLOBAL(T, p) (*(const KT_GLOBAL T*)(p))
 #define KT_STORE_GLOBAL(T, p, v) (*(KT_GLOBAL T*)(p) = (v))
@@ -83,9 +83,14 @@ typedef KT_NATIVE(kt_sim::Buffer, __amdgpu_buffer_rsrc_t) kt_buffer;
 #else
 #define KT_BUFFER_FLAGS 0x31027000
 #endif
-// The descriptor of `bytes` bytes from p on; every lane of a group must have the same.
+// The descriptor of `bytes` bytes from p on; every lane of a group must have the same, and the compiler is told so.
 KT_FN kt_buffer kt_make_buffer(kt_in p, kt_u32 bytes) {
-  return __builtin_amdgcn_make_buffer_rsrc((void*)p, 0, int(bytes), KT_BUFFER_FLAGS);
+  kt_u64 at = (kt_u64)p;
+  kt_u64 low = kt_u32(__builtin_amdgcn_readfirstlane(int(at)));
+  kt_u64 high = kt_u32(__builtin_amdgcn_readfirstlane(int(at >> 32)));
+  int range = __builtin_amdgcn_readfirstlane(int(bytes));
+  return __builtin_amdgcn_make_buffer_rsrc(
+      KT_NATIVE((void*)p, (void*)(kt_in)(low | high << 32)), 0, range, KT_BUFFER_FLAGS);
 }
 // Byte offset; 4 bytes are inside or outside together. A negative one, as a large unsigned, is outside.
 KT_FN kt_u32 kt_buffer_ld_b32(kt_buffer b, kt_u32 offset KT_SITE) {
