@@ -18,12 +18,24 @@ REGISTERS = 128
 
 _PRODUCTS = (("bfloat16", "bf16"), ("float16", "f16"), ("float32", "f32"))
 
+#: Types that half holds exactly: every 8-bit float and integer.
+_THROUGH_HALF = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "int8")
+
 #: Kinds of parameters that are pointers; all others are members of one structure.
 _POINTERS = ("kt_in", "kt_out")
 
 
 def _call(function: str, d: Sequence[str], a: Sequence[str], b: Sequence[str]) -> str:
     return f"{function}({', '.join([*d, *a, *b])});"
+
+
+def _products() -> tuple[MatrixOp, ...]:
+    calls = {
+        short: lambda d, a, b, f=f"kt_mma_8x8x8_{short}": _call(f, d, a, b)  # type: ignore[misc]
+        for _, short in _PRODUCTS
+    }
+    taken = [MatrixOp(SIMDGROUP_MATRIX, dtype, calls[short]) for dtype, short in _PRODUCTS]
+    return (*taken, *(MatrixOp(SIMDGROUP_MATRIX, d, calls["f16"], "float16") for d in _THROUGH_HALF))
 
 
 def _entry(name: str, parameters: Sequence[tuple[str, str]], threads: int, shared: int) -> str:
@@ -58,10 +70,7 @@ def machine(arch: str) -> Machine:
         max_threads=1024,
         registers=REGISTERS,
         dialect=DIALECT,
-        products=tuple(
-            MatrixOp(SIMDGROUP_MATRIX, dtype, lambda d, a, b, f=f"kt_mma_8x8x8_{short}": _call(f, d, a, b))  # type: ignore[misc]
-            for dtype, short in _PRODUCTS
-        ),
+        products=_products(),
         swizzles=SWIZZLES,
         pad=PAD,
         stages=1,

@@ -1181,6 +1181,12 @@ class _Emitter:
         self.line(f"KT_EACH(r, {layout.registers}) {name}[r] = {read('r') if read else zero};")
         if matrix.op is None:
             self._product_by_elements(op, layout, name)
+        elif c == "kt_i32" and matrix.op.product.accumulator == "float32":
+            sums = self.fresh("sums")
+            self.line(f"float {sums}[{layout.registers}];")
+            self.line(f"KT_EACH(r, {layout.registers}) {sums}[r] = 0.0f;")
+            self._product_by_instruction(op, matrix, sums, operands)
+            self.line(f"KT_EACH(r, {layout.registers}) {name}[r] = kt_i32(kt_u32({name}[r]) + kt_u32(kt_i32({sums}[r])));")
         else:
             self._product_by_instruction(op, matrix, name, operands)
         self.held[result] = (name, layout)
@@ -1194,6 +1200,9 @@ class _Emitter:
         value = op.operands[position]
         if (op, side) in self.preloaded:
             return "words", self.preloaded[op, side]
+        assert matrix.op is not None
+        if matrix.op.through:
+            return "words", self._converted(value, layout, side, matrix.op.through)
         root, flipped = source_of(value)
         if root in self.plan.staged:
             staged = self.plan.staged[root]
@@ -1221,6 +1230,16 @@ class _Emitter:
         self.line(f"{self._word_type(bits)} {words}[{layout.registers // per_word}];")
         self._load_all(shared, at, layout, flipped, bits, words, matrix.tiles[2])
         return "words", words
+
+    def _converted(self, value: Value, layout: Tiled, side: str, to: str) -> str:
+        """An operand as words of pairs of another type, which holds every value of its own."""
+        read = self.reader(value, layout)
+        dtype, n = dtype_of(value), layout.registers // 2
+        low, high = (cexpr.widen(t, dtype) if BY_NAME[dtype].kind == "f" else f"float({t})" for t in (read("word * 2"), read("word * 2 + 1")))
+        words = self.fresh(f"{side}_words")
+        self.line(f"kt_u32 {words}[{n}];")
+        self.line(f"KT_EACH(word, {n}) {words}[word] = kt_f32x2_to_{cexpr.SHORT[to]}x2({low}, {high});")
+        return words
 
     def _word_type(self, bits: int) -> str:
         return "float" if bits == 32 else "kt_u32"
@@ -1369,7 +1388,7 @@ class _Emitter:
     def _product_by_instruction(self, op: Op, matrix: Matrix, name: str, operands: dict[str, tuple[str, Any]]) -> None:
         assert matrix.op is not None and matrix.a is not None and matrix.b is not None
         mt, nt, kt = matrix.tiles
-        bits = BY_NAME[dtype_of(op.operands[0])].bits
+        bits = matrix.op.bits
         per = 32 // bits
         fa = matrix.a.registers // (mt * kt) // per
         fb = matrix.b.registers // (nt * kt) // per
@@ -1440,25 +1459,46 @@ class _Emitter:
             else:
                 self.line(f"if (tid == 0) kt_put({at} + {offset}, {cexpr.ctype(dtype_of(x))}({self.scalar(x)}));")
         self.line("kt_barrier();")
-        indices = [self.indices(layout, (rows, cols), "r")]
-        row, col = (_paren(x) for x in indices[0])
         da, db = dtype_of(a), dtype_of(b)
         ca, cb = cexpr.ctype(da), cexpr.ctype(db)
+        (row, m, of_row), (col, n, of_col) = self._distinct(layout, rows, "row"), self._distinct(layout, cols, "col")
+        reads = [
+            ("x", m, f"kt_get<{ca}>({at} + {offsets[0]} + ({_paren(row)} * {inner} + kk) * {sizes[0]})", da),
+            ("y", n, f"kt_get<{cb}>({at} + {offsets[1]} + (kk * {cols} + {col}) * {sizes[1]})", db),
+        ]
+        if scaled:
+            reads.append(("sx", m, f"kt_get<kt_u8>({at} + {offsets[2]} + {_paren(row)} * {inner // 32} + kk / 32)", "uint8"))
+            reads.append(("sy", n, f"kt_get<kt_u8>({at} + {offsets[3]} + kk / 32 * {cols} + {col})", "uint8"))
         self.open(f"for (int kk = 0; kk < {inner}; ++kk)")
-        x = f"kt_get<{ca}>({at} + {offsets[0]} + ({row} * {inner} + kk) * {sizes[0]})"
-        y = f"kt_get<{cb}>({at} + {offsets[1]} + (kk * {cols} + {col}) * {sizes[1]})"
-        if BY_NAME[da].kind == "f":
-            x, y = cexpr.widen(x, da), cexpr.widen(y, db)
-            if scaled:
-                sx = f"kt_get<kt_u8>({at} + {offsets[2]} + {row} * {inner // 32} + kk / 32)"
-                sy = f"kt_get<kt_u8>({at} + {offsets[3]} + kk / 32 * {cols} + {col})"
-                text = f"{name}[r] += kt_scale_e8m0({x} * {y}, {sx}, {sy})"
-            else:
-                text = f"{name}[r] = kt_fma({x}, {y}, {name}[r])"
+        arrays = {}
+        for stem, count, text, dtype in reads:
+            arrays[stem] = self.fresh(stem)
+            floats = BY_NAME[dtype].kind == "f"
+            self.line(f"{'float' if floats else cexpr.ctype(dtype)} {arrays[stem]}[{count}];")
+            self.line(f"KT_EACH(fi, {count}) {arrays[stem]}[fi] = {cexpr.widen(text, dtype) if floats else text};")
+        x, y, sx, sy = (f"{arrays[s]}[{which}]" if s in arrays else "" for s, which in (("x", of_row), ("y", of_col), ("sx", of_row), ("sy", of_col)))
+        if scaled:
+            text = f"{name}[r] += kt_scale_e8m0({x} * {y}, {sx}, {sy})"
+        elif BY_NAME[da].kind == "f":
+            text = f"{name}[r] = kt_fma({x}, {y}, {name}[r])"
         else:
             text = f"{name}[r] = kt_i32(kt_u32({name}[r]) + kt_u32(kt_i32({x}) * kt_i32({y})))"
         self.line(f"KT_EACH(r, {layout.registers}) {text};")
         self.close()
+
+    def _distinct(self, layout: Tiled, extent: int, axis: str) -> tuple[str, int, str]:
+        """The different coordinates that a lane's registers have along an axis of a product: the text of number fi, how
+        many there are, and the text of which one register r has.
+        """
+        axis = axis if len(layout.axes) == 2 else "col"
+        if extent == 1:
+            return "0", 1, "0"
+        offsets = lay.register_offsets(layout, axis)
+        if offsets is None:
+            raise InternalError(f"registers of {layout} do not add to a coordinate")
+        different = sorted(set(offsets))
+        position = _sum(self.coords(layout)[axis], self.table(different, "fi" if len(different) > 1 else "0"))
+        return position, len(different), self.table([different.index(o) for o in offsets], "r")
 
     # Telling the author.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from kittens.dtypes import BY_NAME
 from kittens.layouts import Access, Linear, Product, Xor
 
 
@@ -14,11 +15,19 @@ class MatrixOp:
 
     `dtype` is the operands' element type. call(d, a, b) gives the statement: d is the list of accumulator lvalues of one
     lane, a and b the operand expressions, one for each 32-bit word (or for each element of 32 bits).
+    `through`: a 16-bit float that operands are converted to, exactly, for an instruction that does not take `dtype`. Then
+    8-bit integers are summed in float32, along K no further than is exact, and each sum is added to the result.
     """
 
     product: Product
     dtype: str
     call: Callable[[Sequence[str], Sequence[str], Sequence[str]], str]
+    through: str = ""
+
+    @property
+    def bits(self) -> int:
+        """Bits of an element as the instruction takes it."""
+        return BY_NAME[self.through or self.dtype].bits
 
 
 @dataclass(frozen=True)

@@ -254,6 +254,10 @@ def _choose_groups(ops: list[Op], values: list[Value], machine: Machine) -> int:
     return min(max(groups, 1), most)
 
 
+#: Products of signed bytes whose sum is exact in float32: 2^24 / 2^14.
+_EXACT_BYTES = 1024
+
+
 def _product(op: Op, machine: Machine, groups: int, given: Tiled | None, *, lined: bool) -> Matrix:
     """How to carry out a product; `lined`: rows of its result are reduced, and should not be spread over groups."""
     scaled = op.name == "mma_scaled"
@@ -261,6 +265,8 @@ def _product(op: Op, machine: Machine, groups: int, given: Tiled | None, *, line
     (m, k), n = shape(a), shape(b)[1]
     found = [] if scaled else machine.products_for(dtype_of(a), dtype_of(b))
     for instruction in found:
+        if instruction.through and BY_NAME[instruction.dtype].kind == "i" and k > _EXACT_BYTES:
+            continue
         ways = [_instructed(instruction, machine, (m, n, k), split) for split in _splits(groups)]
         possible = [w for w in ways if w is not None and given in (None, w.layout)]
         if possible:

@@ -116,7 +116,9 @@ def _stage(plan: Plan) -> None:
             if op.name == "transpose":
                 if not only_products(op.result):
                     return False
-            elif op.name != "mma" or plan.placement.products[op].op is None or (len(op.operands) == 3 and op.operands[2] is value):
+            elif op.name != "mma" or (len(op.operands) == 3 and op.operands[2] is value):
+                return False
+            elif (instruction := plan.placement.products[op].op) is None or instruction.through:
                 return False
         return True
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from kittens.codegen.placement import is_tile
 from kittens.codegen.plan import Plan
-from kittens.dtypes import BY_NAME
 from kittens.ir import Op, Region, TileType, Value
 from kittens.layouts import Tiled
 
@@ -88,5 +87,4 @@ def _operands(plan: Plan, op: Op) -> int:
     matrix = plan.placement.products[op]
     if matrix.op is None or matrix.a is None or matrix.b is None:
         return 4
-    bits = BY_NAME[matrix.op.dtype].bits
-    return sum(_words(layout, bits) for layout in (matrix.a, matrix.b)) // matrix.tiles[2]
+    return sum(_words(layout, matrix.op.bits) for layout in (matrix.a, matrix.b)) // matrix.tiles[2]

@@ -9,6 +9,9 @@
 #define KT_PASS_SITE
 #endif
 #endif
+#ifdef KT_SIM
+#define KT_UNROLL  // less text for the compiler; arrays need no registers on a CPU
+#endif
 #ifndef KT_UNROLL
 #define KT_UNROLL _Pragma("unroll")
 #endif

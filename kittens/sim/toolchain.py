@@ -107,7 +107,8 @@ def check_unit(unit: Unit) -> None:
     """Parse a unit and check its types. Raises BuildError, with the compiler's words, for what is wrong."""
     command = compiler()
     with tempfile.TemporaryDirectory(prefix="kittens-sim-") as scratch:
-        options = [*_FLAGS, *_machine_flags(command), *unit.flags, "-fsyntax-only"]
+        # zig has no way to parse and write nothing
+        options = [*_FLAGS, *_machine_flags(command), *unit.flags, "-O0", "-c", "-o", str(Path(scratch) / "unit.o")]
         _run([*command, *options, *unit.write(Path(scratch))], cache_folder())
 
 
