@@ -46,7 +46,7 @@ def tile(machine: Machine, shape: tuple[int, int], itemsize: int, uses: Sequence
     """A tile in shared memory that is read without bank conflicts, as far as possible; and what its reads cost."""
     panel = next((p for p in (128, 64, 32) if shape[1] * itemsize % p == 0 and p in machine.swizzles), 0)
     if not panel:
-        return lay.shared_tile(shape, itemsize), None
+        return lay.shared_tile(shape, itemsize, pad=machine.pad), None
     best: tuple[Shared, Cost | None] | None = None
     for xors in (machine.swizzles[panel], *machine.more_swizzles.get(panel, ())):
         try:
@@ -59,4 +59,4 @@ def tile(machine: Machine, shape: tuple[int, int], itemsize: int, uses: Sequence
             best = shared, cost
         if cost is None or cost.actual == cost.ideal:
             break
-    return best or (lay.shared_tile(shape, itemsize), None)
+    return best or (lay.shared_tile(shape, itemsize, pad=machine.pad), None)
