@@ -261,6 +261,17 @@ def test_loops_count_in_32_bits_and_index_in_64() -> None:
     assert "kt_i32 count" in str(far.source("metal", y, start=2**40))
 
 
+def test_64_bit_additions_carry() -> None:
+    @kt.kernel(grid=8)
+    def add(y, x):
+        kt.store_add(y, 0, kt.load(x, 0, 64))
+
+    x = RNG.integers(-(2**62), 2**62, 64)
+    y = np.zeros(64, np.int64)
+    add(y, x, on=ON)
+    np.testing.assert_array_equal(y, 8 * x)
+
+
 # ---- the host code, over a stand-in for Metal
 
 
