@@ -1430,7 +1430,9 @@ class _Emitter:
             texts = [text for k in range(kt) for text in step(k)]
             kt = 1
         if kt > 1:
-            self.open(f"KT_EACH(kk, {kt})")
+            # Reads of single elements, unrolled and hoisted, would take all registers.
+            by_elements = len(local) == 2 and any("kt_get<" in text for text in texts)
+            self.open(f"KT_ROLLED for (int kk = 0; kk < {kt}; ++kk)" if by_elements else f"KT_EACH(kk, {kt})")
         for text in texts:
             self.line(text)
         if kt > 1:
