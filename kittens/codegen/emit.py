@@ -179,7 +179,7 @@ class _Emitter:
 
     def fresh(self, stem: str) -> str:
         stem = re.sub(r"\W", "_", stem) or "t"
-        if not re.match(r"[A-Za-z]", stem) or stem.startswith("kt_") or keyword.iskeyword(stem) or stem in _RESERVED:
+        if not re.match(r"[A-Za-z]", stem) or stem.startswith("kt_") or keyword.iskeyword(stem) or stem in _RESERVED or (stem.isupper() and len(stem) > 2):
             stem = f"v_{stem}"
         name, n = stem, 1
         while name in self.taken:
@@ -1537,7 +1537,7 @@ _RESERVED = {
     "int", "float", "double", "char", "bool", "const", "for", "if", "else", "while", "do", "switch", "case", "default", "auto", "register", "this", "new", "delete",
     "class", "struct", "union", "enum", "template", "typename", "operator", "public", "private", "protected", "virtual", "static", "extern", "inline", "volatile",
     "signed", "unsigned", "short", "long", "void", "return", "goto", "sizeof", "true", "false", "half", "bfloat", "device", "constant", "threadgroup", "thread", "kernel",
-    "vertex", "fragment", "main", "program", "first", "tall", "share", "number", "row", "col", "left", "bytes", "inside", "ptr", "vec", "el", "word", "mi", "ni", "kk", "fi", "stage", "each", "from", "along", "total", "piece",
+    "vertex", "fragment", "ray_data", "object_data", "visible", "intersection", "main", "program", "first", "tall", "share", "number", "row", "col", "left", "bytes", "inside", "ptr", "vec", "el", "word", "mi", "ni", "kk", "fi", "stage", "each", "from", "along", "total", "piece",
 }  # fmt: skip
 
 
