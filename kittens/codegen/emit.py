@@ -724,7 +724,9 @@ class _Emitter:
             self._copy_linear(staged, view, buffer, at, limits)
             self.close()
             return
-        self.open(f"KT_EACH(share, {-(-total // threads)})")
+        # Copies of single elements are many, and their addresses would take all registers: they stay a loop.
+        shares = -(-total // threads)
+        self.open(f"KT_EACH(share, {shares})" if staged.width else f"KT_BY_FOURS for (int share = 0; share < {shares}; ++share)")
         self.line(f"const int number = share * {threads} + tid, row = number / {per_row}, col = number % {per_row}" + (f" * {vector};" if vector > 1 else ";"))
         to = f"{buffer} + {_paren(lay.offset_expression(shared))}"
         guard = f"if (number < {total}) " if total % threads else ""

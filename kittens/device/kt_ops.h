@@ -18,6 +18,9 @@
 #ifndef KT_ROLLED
 #define KT_ROLLED _Pragma("unroll 1")
 #endif
+#ifndef KT_BY_FOURS
+#define KT_BY_FOURS _Pragma("unroll 4")
+#endif
 #ifndef KT_LOCAL
 #define KT_LOCAL  // the address space of local variables, where there is one to name
 #endif
