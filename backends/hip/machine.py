@@ -139,4 +139,5 @@ def machine(arch: str) -> Machine:
         long_stages=2,
         unrolled=arch == "gfx950",
         transposed=True,
+        parts=8 if LANES[arch] == 64 else 0,  # dies of CDNA 3 and 4, as AMD's tuning guides have them
     )

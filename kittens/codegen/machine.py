@@ -75,6 +75,7 @@ class Machine:
     unrolled: whether loops with rings are written out once for each slot, so that its addresses are constants.
     reads: plain reads of shared memory, by bytes a lane. more_swizzles: tried where the first has bank conflicts.
     transposed: whether products are computed as D^T = B^T A^T, so that a lane holds neighbours of one row of D.
+    parts: of the device, each with a cache of its own, to which programs are dealt in turn.
     """
 
     target: str
@@ -97,6 +98,7 @@ class Machine:
     more_swizzles: dict[int, tuple[tuple[Xor, ...], ...]] = field(default_factory=dict)
     transposed: bool = False
     direct: int = 0
+    parts: int = 0
 
     def products_for(self, a: str, b: str) -> list[MatrixOp]:
         """The instructions for operands of these element types, the preferred one first."""
