@@ -179,7 +179,7 @@ class _Emitter:
 
     def fresh(self, stem: str) -> str:
         stem = re.sub(r"\W", "_", stem) or "t"
-        if not re.match(r"[A-Za-z]", stem) or stem.startswith("kt_") or keyword.iskeyword(stem) or stem in _RESERVED:
+        if not re.match(r"[A-Za-z]", stem) or stem.startswith("kt_") or keyword.iskeyword(stem) or stem in _RESERVED or (stem.isupper() and len(stem) > 2):
             stem = f"v_{stem}"
         name, n = stem, 1
         while name in self.taken:
@@ -1433,7 +1433,9 @@ class _Emitter:
             texts = [text for k in range(kt) for text in step(k)]
             kt = 1
         if kt > 1:
-            self.open(f"KT_EACH(kk, {kt})")
+            # Reads of single elements, unrolled and hoisted, would take all registers.
+            by_elements = len(local) == 2 and any("kt_get<" in text for text in texts)
+            self.open(f"KT_ROLLED for (int kk = 0; kk < {kt}; ++kk)" if by_elements else f"KT_EACH(kk, {kt})")
         for text in texts:
             self.line(text)
         if kt > 1:
@@ -1538,7 +1540,7 @@ _RESERVED = {
     "int", "float", "double", "char", "bool", "const", "for", "if", "else", "while", "do", "switch", "case", "default", "auto", "register", "this", "new", "delete",
     "class", "struct", "union", "enum", "template", "typename", "operator", "public", "private", "protected", "virtual", "static", "extern", "inline", "volatile",
     "signed", "unsigned", "short", "long", "void", "return", "goto", "sizeof", "true", "false", "half", "bfloat", "device", "constant", "threadgroup", "thread", "kernel",
-    "vertex", "fragment", "main", "program", "first", "tall", "share", "number", "row", "col", "left", "bytes", "inside", "ptr", "vec", "el", "word", "mi", "ni", "kk", "fi", "stage", "each", "from", "along", "total", "piece",
+    "vertex", "fragment", "ray_data", "object_data", "visible", "intersection", "main", "program", "first", "tall", "share", "number", "row", "col", "left", "bytes", "inside", "ptr", "vec", "el", "word", "mi", "ni", "kk", "fi", "stage", "each", "from", "along", "total", "piece",
 }  # fmt: skip
 
 

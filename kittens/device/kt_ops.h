@@ -15,6 +15,9 @@
 #ifndef KT_UNROLL
 #define KT_UNROLL _Pragma("unroll")
 #endif
+#ifndef KT_ROLLED
+#define KT_ROLLED _Pragma("unroll 1")
+#endif
 #ifndef KT_LOCAL
 #define KT_LOCAL  // the address space of local variables, where there is one to name
 #endif
