@@ -94,6 +94,15 @@ def kittens_numerics(target: Target) -> Numerics | None:
     return Numerics(ulp, float8=float8)
 
 
+@hookimpl
+def kittens_tunables(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str, int] | None:
+    if target.backend != "hip":
+        return None
+    from kittens.backends.hip.tunables import shipped
+
+    return shipped(target, kernel, arguments)
+
+
 def _machine(target: Target) -> Any:
     from kittens.backends.hip.machine import DEFAULT, machine
 
