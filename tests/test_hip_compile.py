@@ -1,4 +1,4 @@
-"""Every kernel of the library compiles for every AMD architecture at its shipped tile sizes, without spills."""
+"""Every library kernel compiles for every AMD architecture at its shipped tile sizes, without spills."""
 
 from __future__ import annotations
 

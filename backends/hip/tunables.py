@@ -1,7 +1,7 @@
 """Shipped tile sizes, by architecture, kernel and bytes in a row of its widest operand.
 
-Attention's are the largest of a few that compile without spills and fit in LDS (bench/NOTES.md). The matrix product's
-make 256x256 tiles where both sides have them: half the LDS reads of 128x128 for each matrix instruction.
+Attention's are the largest of a few that compile without spills and fit in LDS. The matrix product's are
+256x256 where both sides have them: fewer LDS reads for each matrix instruction (bench/NOTES.md).
 """
 
 from __future__ import annotations
