@@ -510,6 +510,9 @@ class _Emitter:
         self.line("kt_u32 program = kt_program_x();" if "program" not in self.taken else "program = kt_program_x();")
         self.taken.add("program")
         if op.attrs["order"] == "grouped":
+            if self.machine.parts:
+                programs = " * ".join(f"kt_u32(grid_{i})" for i in range(rank))
+                self.line(f"program = kt_dealt(program, {programs}, {self.machine.parts}u);")
             # Eight rows of programs at a time, column by column, so that neighbours in time share operands.
             width = self.fresh("width")
             self.line(f"const kt_u32 {width} = 8u * kt_u32(grid_1), first = program % kt_u32(grid_0 * grid_1) / {width} * 8u;")

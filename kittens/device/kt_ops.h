@@ -68,6 +68,13 @@ KT_FN kt_i32 kt_limit(kt_i64 coordinate, kt_i32 size, kt_i64 extent) {
 // Passes of a loop from lo to below hi, where a device counts them in 32 bits.
 KT_FN kt_i32 kt_passes(kt_i64 lo, kt_i64 hi, kt_i64 step) { return hi <= lo ? 0 : kt_i32((hi - lo - 1) / step + 1); }
 
+// The place of a program in the order of work where programs are dealt to the parts of a device in turn, so that each
+// part gets neighbours: part x gets n / parts places (one more while x < n % parts) in a row.
+KT_FN kt_u32 kt_dealt(kt_u32 program, kt_u32 n, kt_u32 parts) {
+  kt_u32 part = program % parts, more = n % parts;
+  return part * (n / parts) + (part < more ? part : more) + program / parts;
+}
+
 // ---- floats
 
 KT_FN float kt_neg(float x) { return kt_from_bits(kt_bits(x) ^ 0x80000000u); }
