@@ -118,7 +118,7 @@ def adopt(value: Any, name: str) -> Argument:
         raise ArgumentError(
             f"argument {name!r} is a {type(value).__module__}.{type(value).__name__}, which no installed "
             "backend takes",
-            hint="pass a NumPy, CuPy, torch or MLX array; `kittens doctor` lists the backends",
+            hint="pass an array of NumPy, or of a backend that `kittens doctor` lists",
         )
     return array
 
