@@ -123,6 +123,15 @@ def kittens_numerics(target: Target) -> Numerics | None:
     return Numerics(ulp, float8={**float8, "float8_e4m3fnuz": "emulated", "float8_e5m2fnuz": "emulated"})
 
 
+@hookimpl
+def kittens_tunables(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str, int] | None:
+    if target.backend != "cuda":
+        return None
+    from kittens.backends.cuda.tunables import shipped
+
+    return shipped(target, kernel, arguments)
+
+
 def _machine(target: Target) -> Any:
     from kittens.backends.cuda.machine import DEFAULT, machine
 

@@ -115,7 +115,7 @@ def kittens_emit(target: Target, plan: Any) -> Any:
         return None
     from kittens.codegen.pipeline import planned
 
-    return planned(plan.function, _machine(target))[1]
+    return planned(plan.function, plan.machine)[1]
 
 
 @hookimpl
@@ -124,7 +124,7 @@ def kittens_compile(target: Target, plan: Any, source: Any) -> Any:
         return None
     from kittens.backends.hip.compile import compile_source
 
-    return compile_source(source, _machine(target).arch)
+    return compile_source(plan.function, source, plan.machine.arch)
 
 
 @hookimpl
@@ -138,12 +138,40 @@ def kittens_launch(target: Target, launch: Launch) -> Run | None:
         raise UnavailableError(f"{target} cannot run kernel {launch.kernel.name}: {missing()[how]}",
                                hint="run it on the reference with on='numpy'; `kittens doctor` says what this machine can do")  # fmt: skip
     if target.simulated:
+        from kittens.backends.hip.machine import DEFAULT, machine_for
         from kittens.backends.hip.sim import VENDOR
         from kittens.codegen.pipeline import run_simulated
 
-        run_simulated(launch, _machine(target), VENDOR)
+        run_simulated(launch, machine_for(target.arch or DEFAULT, launch.arguments), VENDOR)
         return Run(launch.kernel.name, str(target), "simulated", launch.grid, launch.constants)
     from kittens.backends.hip.launch import execute
 
     execute(target, launch)
     return Run(launch.kernel.name, str(target), "executed", launch.grid, launch.constants)
+
+
+@hookimpl
+def kittens_run(target: Target, artifact: Any, arguments: Any, grid: Any) -> Run | None:
+    if target.backend != "hip":
+        return None
+    from kittens.backends.hip.machine import far
+
+    how = "simulate" if target.simulated else "execute"
+    if how in missing():
+        raise UnavailableError(f"{target} cannot run {artifact.kernel}: {missing()[how]}")
+    if "kt_copy_linear" in artifact.source and far(arguments):
+        raise UnavailableError(
+            f"{artifact.kernel} was compiled for tensors whose rows lie closer together",
+            hint="call the kernel itself",
+        )
+    if target.simulated:
+        from kittens.backends.hip.sim import VENDOR
+        from kittens.codegen.pipeline import rerun_simulated
+
+        arch = artifact.target.partition(":")[2].split()[0]
+        rerun_simulated(artifact, VENDOR, arch, arguments, grid)
+        return Run(artifact.kernel, str(target), "simulated", tuple(grid), artifact.constants)
+    from kittens.backends.hip.launch import run_artifact
+
+    run_artifact(artifact, arguments, grid, target.index or 0)
+    return Run(artifact.kernel, str(target), "executed", tuple(grid), artifact.constants)

@@ -6,34 +6,12 @@ The notes are MessagePack (LLVM, "User Guide for AMDGPU Backend", code object me
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Any
 
 _NOTE_SECTION, _METADATA_NOTE = 7, 32
 _NUMBERS = {0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q", 0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q"}
 _SIZED = {0xD9: (str, ">B"), 0xDA: (str, ">H"), 0xDB: (str, ">I"), 0xDC: (list, ">H"), 0xDD: (list, ">I"), 0xDE: (dict, ">H"), 0xDF: (dict, ">I")}  # fmt: skip
 _FIXED = {0xC0: None, 0xC2: False, 0xC3: True}
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What one kernel takes. `registers` counts vector registers of both kinds; `occupancy` is groups a SIMD can hold."""
-
-    vector_registers: int
-    accumulator_registers: int
-    scalar_registers: int
-    spilled_registers: int
-    scratch_bytes: int
-    shared_bytes: int
-    threads: int
-    occupancy: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.vector_registers} vector registers, {self.accumulator_registers} of them accumulators, {self.scalar_registers} scalar registers, "
-            f"{self.spilled_registers} spilled, {self.scratch_bytes} bytes of scratch, {self.shared_bytes} bytes of LDS, {self.threads} threads; "
-            f"{self.occupancy:g} waves a SIMD"
-        )
 
 
 def metadata(code: bytes) -> dict[str, Any]:
@@ -52,23 +30,25 @@ def metadata(code: bytes) -> dict[str, Any]:
     raise ValueError("a code object without AMDGPU metadata")
 
 
-def resources(code: bytes, arch: str) -> Resources:
-    """What a code object's kernel takes."""
+def resources(code: bytes, arch: str) -> dict[str, Any]:
+    """What a code object's kernel takes. `registers` are vector registers, `accumulators` those of them that only matrix
+    instructions reach, `spilled` counts vector registers kept in memory, `scalar_spills` scalar registers kept in lanes
+    of vector registers, `occupancy` groups of lanes that a SIMD holds.
+    """
     k = metadata(code)
-    vector, threads, wave = k[".vgpr_count"], k[".max_flat_workgroup_size"], k[".wavefront_size"]
-    shared = k[".group_segment_fixed_size"]
-    spilled = k[".vgpr_spill_count"] + k[".sgpr_spill_count"]
-    held = occupancy(arch, vector, shared, threads, wave)
-    return Resources(
-        vector,
-        k.get(".agpr_count", 0),
-        k[".sgpr_count"],
-        spilled,
-        k[".private_segment_fixed_size"],
-        shared,
-        threads,
-        held,
-    )
+    registers, shared = k[".vgpr_count"], k[".group_segment_fixed_size"]
+    threads, lanes = k[".max_flat_workgroup_size"], k[".wavefront_size"]
+    return {
+        "registers": registers,
+        "accumulators": k.get(".agpr_count", 0),
+        "scalar_registers": k[".sgpr_count"],
+        "spilled": k[".vgpr_spill_count"],
+        "scalar_spills": k[".sgpr_spill_count"],
+        "scratch_bytes": k[".private_segment_fixed_size"],
+        "shared_bytes": shared,
+        "threads": threads,
+        "occupancy": occupancy(arch, registers, shared, threads, lanes),
+    }
 
 
 def occupancy(arch: str, registers: int, shared: int, threads: int, lanes: int) -> float:

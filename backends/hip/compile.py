@@ -7,30 +7,21 @@ import importlib.metadata
 import os
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from kittens.backends.hip.codeobject import Resources, resources
+from kittens.artifact import Artifact
+from kittens.backends.hip.codeobject import resources
 from kittens.codegen.cache import cached
 from kittens.codegen.emit import Source
+from kittens.codegen.pipeline import artifact
 from kittens.errors import InternalError, UnavailableError
+from kittens.ir import Function
 from kittens.sim.vendor import DEVICE
 
 _HEADERS = Path(__file__).resolve().parent / "device"
 _MISSING = "clang for AMD GPUs is not installed: pip install 'kittens-gpu[compile]' (or [hip]) brings the package ziglang"
 _MARK = b"\0\0\0\0code object\0"
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A code object that hipModuleLoadData takes, with its assembly, the source it came from and what it takes."""
-
-    code: bytes
-    asm: str
-    source: Source
-    arch: str
-    resources: Resources
 
 
 def available() -> str:
@@ -44,10 +35,10 @@ def headers() -> dict[str, str]:
     return {p.name: p.read_text() for d in (_HEADERS, DEVICE) for p in sorted(d.glob("*.h"))}
 
 
-def compile_source(source: Source, arch: str, *, spills: bool = False) -> Compiled:
-    """The compiled kernel, from the disk cache if it was compiled before.
+def compile_source(function: Function, source: Source, arch: str) -> Artifact:
+    """The compiled kernel, a code object that hipModuleLoadData takes; from the disk cache if it was compiled before.
 
-    Raises UnavailableError without a compiler, and for a kernel that spills registers (unless `spills`).
+    Raises UnavailableError without a compiler, and for a kernel that spills registers.
     """
     if available():
         raise UnavailableError(available())
@@ -65,12 +56,17 @@ def compile_source(source: Source, arch: str, *, spills: bool = False) -> Compil
     )
     asm, _, code = cached(parts, lambda: _build(source, arch, options)).partition(_MARK)
     taken = resources(code, arch)
-    if taken.spilled_registers + taken.scratch_bytes and not spills:
+    if taken["spilled"] or taken["scratch_bytes"]:
         raise UnavailableError(
-            f"{source.entry} spills {taken.spilled_registers} registers ({taken.scratch_bytes} bytes of scratch memory) on {arch}",
+            f"{source.entry} spills {taken['spilled']} registers, {taken['scratch_bytes']} bytes to memory, on {arch}",
             hint="use smaller tiles (the kernel's tunables)",
+            location=function.location,
         )
-    return Compiled(code, asm.decode(), source, arch, taken)
+    if taken["shared_bytes"] != source.shared_bytes:
+        raise InternalError(
+            f"{source.entry} takes {taken['shared_bytes']} bytes of LDS, its plan says {source.shared_bytes}"
+        )
+    return artifact(function, source, f"hip:{arch}", code, taken, asm.decode())
 
 
 def _build(source: Source, arch: str, options: tuple[str, ...]) -> bytes:

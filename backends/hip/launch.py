@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from kittens.arguments import TensorArg, check_outputs
+from kittens.arguments import Argument, TensorArg, check_outputs
+from kittens.artifact import Artifact
 from kittens.backends.hip.codeobject import metadata
-from kittens.backends.hip.compile import Compiled, compile_source
-from kittens.backends.hip.machine import machine
+from kittens.backends.hip.compile import compile_source
+from kittens.backends.hip.machine import machine_for
+from kittens.codegen.machine import Machine
 from kittens.codegen.pipeline import planned
 from kittens.codegen.simulate import values
 from kittens.errors import CheckError, UnavailableError
@@ -59,15 +63,15 @@ def _function(code: bytes, entry: str, index: int) -> tuple[Any, Any]:
     return module, call("hipModuleGetFunction", module, entry.encode())
 
 
-_compiled: dict[tuple[Function, str], Compiled] = {}
+_compiled: weakref.WeakKeyDictionary[Function, dict[str, Artifact]] = weakref.WeakKeyDictionary()
 
 
-def compiled(function: Function, arch: str) -> Compiled:
-    """A function compiled for an architecture, made once in this process."""
-    key = (function, arch)
-    if key not in _compiled:
-        _compiled[key] = compile_source(planned(function, machine(arch))[1], arch)
-    return _compiled[key]
+def compiled(function: Function, machine: Machine) -> Artifact:
+    """A function compiled for a machine, made once in this process."""
+    known = _compiled.setdefault(function, {})
+    if machine.target not in known:
+        known[machine.target] = compile_source(function, planned(function, machine)[1], machine.arch)
+    return known[machine.target]
 
 
 def packed(code: bytes, arguments: Sequence[Any]) -> bytes:
@@ -84,16 +88,19 @@ def packed(code: bytes, arguments: Sequence[Any]) -> bytes:
 def execute(target: Target, launch: Launch) -> None:
     """Run a launch on a GPU. NumPy arrays are copied there and outputs back; device arrays are used as they are."""
     index = target.index or 0
-    arch = target.arch or device_arch(index)
     function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
-    stored = function.stored()
-    check_outputs(launch.arguments, stored)
-    programs = int(np.prod(launch.grid, dtype=object))
+    chosen = machine_for(target.arch or device_arch(index), launch.arguments)
+    run_artifact(compiled(function, chosen), launch.arguments, launch.grid, index)
+
+
+def run_artifact(artifact: Artifact, arguments: dict[str, Argument], grid: Sequence[int], index: int) -> None:
+    """Run compiled code on a device."""
+    check_outputs(arguments, set(artifact.written))
+    programs = math.prod(grid)
     if programs == 0:
         return
     if programs >= 2**31:
         raise UnavailableError(f"a grid of {programs} programs: 2^31 - 1 at most")
-    ready = compiled(function, arch)
     call("hipSetDevice", index)
     copies: list[tuple[Any, int, int, Any]] = []
 
@@ -103,7 +110,7 @@ def execute(target: Target, launch: Launch) -> None:
         low, size = _span(argument.data)
         held = call("hipMalloc", size + 512)
         shift = (argument.data.ctypes.data + low) % 256  # alignment is kept
-        copies.append((argument.data if name in stored else None, low, shift, held))
+        copies.append((argument.data if name in artifact.written else None, low, shift, held))
         memory = (
             (ctypes.c_uint8 * size).from_address(argument.data.ctypes.data + low)
             if argument.data.size
@@ -113,9 +120,9 @@ def execute(target: Target, launch: Launch) -> None:
         return np.uint64(int(held) + shift - low)
 
     try:
-        data = packed(ready.code, values(ready.source.parameters, launch, pointer))
-        _, kernel = _function(ready.code, ready.source.entry, index)
-        _start(kernel, programs, ready.source.threads, data)
+        data = packed(artifact.code, values(artifact.parameters, arguments, grid, pointer))
+        _, kernel = _function(artifact.code, artifact.entry, index)
+        _start(kernel, programs, artifact.threads, data)
         if copies:
             call("hipDeviceSynchronize")
         for host, low, shift, held in copies:

@@ -7,10 +7,12 @@ then a row of ours, so that rows are reduced in registers and results are stored
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from kittens.backends.hip.fragments import LANES, MFMA, TRANSPOSING_READS, WMMA
+from kittens.arguments import Argument, TensorArg
+from kittens.backends.hip.fragments import ACCESSES, LANES, MFMA, TRANSPOSING_READS, WMMA
 from kittens.codegen import Dialect, Machine, MatrixOp, Move
-from kittens.layouts import Product, Xor
+from kittens.layouts import Product, Xor, flip
 
 #: LDS that one program may use, in bytes (LLVM AMDGPU usage; clang refuses more).
 SHARED_BYTES = {"gfx942": 65536, "gfx950": 163840, "gfx1100": 65536, "gfx1201": 65536}
@@ -24,9 +26,22 @@ _SHORT = {
 #: Instructions by preference: the name in the tables, and the shape in the function's name.
 _MFMA = (
     ("f32_16x16x32", "16x16x32"), ("f32_16x16x16", "16x16x16"), ("f32_16x16x4f32", "16x16x4"),
-    ("f32_16x16x32_fp8", "16x16x32"), ("f32_16x16x32_fp8_fnuz", "16x16x32"),
-    ("i32_16x16x64_i8", "16x16x64"), ("i32_16x16x32_i8", "16x16x32"),
+    ("f32_16x16x128_f8f6f4_8bit", "16x16x128"), ("f32_16x16x32_fp8", "16x16x32"),
+    ("f32_16x16x32_fp8_fnuz", "16x16x32"), ("i32_16x16x64_i8", "16x16x64"), ("i32_16x16x32_i8", "16x16x32"),
 )  # fmt: skip
+
+
+def _pairs(arch: str) -> list[tuple[Product, str]]:
+    """Two instructions as one of twice the k, for operands that are read in 16 bytes a lane."""
+    wide, half = MFMA["i32_16x16x64_i8"].a, MFMA["f32_16x16x32"].a
+    rows = {
+        "gfx942": (("f32_16x16x16", half, "16x16x32"), ("i32_16x16x32_i8", wide, "16x16x64"), ("f32_16x16x32_fp8_fnuz", wide, "16x16x64")),
+        "gfx950": (("f32_16x16x32_fp8", wide, "16x16x64"),),
+    }  # fmt: skip
+    return [
+        (replace(MFMA[name], name=f"2 {name}", a=a, b=flip(a)), f"kt_mfma_{shape}")
+        for name, a, shape in rows.get(arch, ())
+    ]
 
 
 def _matrix_op(product: Product, dtype: str, function: str) -> MatrixOp:
@@ -35,6 +50,8 @@ def _matrix_op(product: Product, dtype: str, function: str) -> MatrixOp:
 
 def _products(arch: str) -> tuple[MatrixOp, ...]:
     named = [(MFMA[name], f"kt_mfma_{shape}") for name, shape in _MFMA]
+    named[4:4] = _pairs(arch) if arch == "gfx950" else []
+    named[:0] = _pairs(arch) if arch == "gfx942" else []
     named += [(p, "kt_wmma_16x16x16") for p in WMMA.values()]
     found = [(p, function) for p, function in named if arch in p.targets]
     return tuple(
@@ -58,9 +75,17 @@ def _moves(arch: str) -> tuple[Move, ...]:
             bits,
             64 // bits,
             lambda words, at, f=f"kt_ds_read_tr{bits}_b64": _read(f, words, at),
+            ACCESSES[arch].get(f"ds_read_b64_tr_b{bits}", ACCESSES[arch]["ds_read_b64"]),
         )  # type: ignore[misc]
         for bits in (16, 8)
     )
+
+
+#: Found by kittens.layouts.find_swizzle: for rows read by transposing reads, and for 8-byte reads.
+_MORE_SWIZZLES = {
+    128: ((Xor(7, 3, 4),), (Xor(7, 2, 5),), (Xor(7, 3, 4), Xor(10, 1, 6)), (Xor(7, 2, 5), Xor(10, 1, 4))),
+    64: ((Xor(8, 2, 4),),),
+}
 
 
 def _entry(name: str, parameters: Sequence[tuple[str, str]], threads: int, shared: int) -> str:
@@ -68,7 +93,26 @@ def _entry(name: str, parameters: Sequence[tuple[str, str]], threads: int, share
     return f'extern "C" __global__ void KT_THREADS({threads}) {name}({listed}) {{'
 
 
-DIALECT = Dialect("kt_hip.h", _entry, ".hip")
+DIALECT = Dialect("kt_hip.h", _entry, ".hip", counter="kt_i32")
+
+
+#: Bytes from a row to the next that linear copies manage: they add up to 256 rows in 32 bits.
+PITCH = 1 << 23
+
+
+def machine_for(arch: str, arguments: dict[str, Argument]) -> Machine:
+    """The machine for some arguments: without linear copies where a tensor's rows lie too far apart for them."""
+    return (
+        replace(machine(arch), target=f"hip:{arch} (far rows)", linear=())
+        if far(arguments)
+        else machine(arch)
+    )
+
+
+def far(arguments: dict[str, Argument]) -> bool:
+    """Whether the rows of some tensor lie too far apart, or backwards, for linear copies."""
+    tensors = [a for a in arguments.values() if isinstance(a, TensorArg)]
+    return any(not 0 <= s * t.dtype.bytes < PITCH for t in tensors for s in t.strides[-2:])
 
 
 def machine(arch: str) -> Machine:
@@ -84,6 +128,15 @@ def machine(arch: str) -> Machine:
         products=_products(arch),
         moves=_moves(arch),
         swizzles={128: (Xor(8, 3, 4),), 64: (Xor(7, 2, 4),), 32: (Xor(7, 1, 4),)},
-        stages=2,
+        more_swizzles=_MORE_SWIZZLES,
+        reads={
+            a.size: a
+            for a in ACCESSES.get(arch, {}).values()
+            if a.name.startswith("ds_read") and "_tr_" not in a.name
+        },
+        linear=(16,) if arch == "gfx950" else (),
+        stages=4 if arch == "gfx950" else 2,
+        long_stages=2,
+        unrolled=arch == "gfx950",
         transposed=True,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import keyword
+import math
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from kittens.codegen import cexpr
 from kittens.codegen.machine import Machine
 from kittens.codegen.placement import Matrix, axis_name, dtype_of, is_tile, related, shape, squeezed
 from kittens.codegen.plan import PURE_SCALARS, Plan, Staged, divisor, source_of
+from kittens.codegen.reads import collective, tile
 from kittens.codegen.views import Resolved, cname, extent_text, resolve, stride_text
 from kittens.dtypes import BY_NAME
 from kittens.errors import InternalError, UnavailableError
@@ -177,7 +179,7 @@ class _Emitter:
 
     def fresh(self, stem: str) -> str:
         stem = re.sub(r"\W", "_", stem) or "t"
-        if not re.match(r"[A-Za-z]", stem) or stem.startswith("kt_") or keyword.iskeyword(stem) or stem in _RESERVED:
+        if not re.match(r"[A-Za-z]", stem) or stem.startswith("kt_") or keyword.iskeyword(stem) or stem in _RESERVED or (stem.isupper() and len(stem) > 2):
             stem = f"v_{stem}"
         name, n = stem, 1
         while name in self.taken:
@@ -593,51 +595,74 @@ class _Emitter:
         name = self.names[index] = self.fresh(index.name or "pass")
         rings = [s for s in self.plan.staged.values() if s.loop is op and s.depth > 1]
         depth = rings[0].depth if rings else 1
+        slot = self.fresh("slot") if rings else ""
         if rings:
-            slot = self.fresh("slot")
             self.line("kt_barrier();")
             self.line(f"// Tiles are loaded {depth - 1} passes ahead, into a ring of {depth}.")
             self.open(f"for (int stage = 0; stage < {depth - 1}; ++stage)")
             ahead = self.fresh("ahead")
             self.line(f"const kt_i64 {ahead} = {lo} + stage * {step};")
-            self.open(f"if ({ahead} < {hi})")
-            for staged in rings:
-                self.copy(staged, "stage", {index: ahead})
+            self._copies(rings, "stage", index, ahead, f"{ahead} < {hi}")
             self.close()
-            self.line("kt_cp_async_commit();")
-            self.close()
-            self.line(f"int {slot} = 0;")
         counter = self.machine.dialect.counter
+        unrolled = bool(rings) and self.machine.unrolled and counter != "kt_i64"
+        last = count = ""
+        if rings and not unrolled:
+            self.line(f"int {slot} = 0;")
         if counter == "kt_i64":
             self.open(f"for (kt_i64 {name} = {lo}; {name} < {hi}; {name} += {step})")
         else:  # passes are counted in fewer bits than the index has
             count, passes = self.fresh("count"), self.fresh("passes")
             self.line(f"const {counter} {passes} = kt_passes({lo}, {hi}, {step});")
-            self.open(f"for ({counter} {count} = 0; {count} < {passes}; ++{count})")
+            self.open(f"for ({counter} {count} = 0; {count} < {passes};{'' if unrolled else f' ++{count}'})")
+            last = f"{count} + {depth - 1} < {passes}"
+            if unrolled:  # a slot's addresses are constants then
+                self.open(f"KT_UNROLL for (int {slot} = 0; {slot} < {depth}; ++{slot})")
+                self.line(f"if ({count} >= {passes}) break;")
             self.line(f"const kt_i64 {name} = {_sum('' if lo == 'kt_i64(0)' else lo, count if step == 'kt_i64(1)' else f'{count} * {step}')};")
         if rings:
-            self.line(f"kt_cp_async_wait<{depth - 2}>();")
+            # Batches under way: they are made in every pass, empty ones too, so that counting them tells.
+            counted = self.linear_copies(rings)
+            self.line(f"kt_wait_loads<{min((depth - 2) * counted, 63)}>();" if counted else f"kt_cp_async_wait<{depth - 2}>();")
             self.line("kt_barrier();")
             ahead = self.fresh("ahead")
             self.line(f"const kt_i64 {ahead} = {name} + {depth - 1} * {step};")
-            self.open(f"if ({ahead} < {hi})")
             into = self.fresh("into")
             self.line(f"const int {into} = {slot} == 0 ? {depth - 1} : {slot} - 1;")
-            for staged in rings:
-                self.copy(staged, into, {index: ahead})
-                self.slots[staged.load.result] = slot
-            self.close()
-            self.line("kt_cp_async_commit();")
+            self._copies(rings, into, index, ahead, last or f"{ahead} < {hi}")
+            self.slots.update({staged.load.result: slot for staged in rings})
         self.scratch_busy = True
         self.region(region)
         self.carry(carried)
-        if rings:
+        if unrolled:
+            self.line(f"++{count};")
+            self.close()
+        elif rings:
             self.line(f"{slot} = {slot} == {depth - 1} ? 0 : {slot} + 1;")
         self.close()
         if rings:
-            self.line("kt_cp_async_wait<0>();")
+            self._wait_all(rings)
             self.line("kt_barrier();")
         self.scratch_busy = True
+
+    def _wait_all(self, tiles: Sequence[Staged]) -> None:
+        if any(s.linear for s in tiles):
+            self.line("kt_wait_loads<0>();")
+        if not all(s.linear for s in tiles):
+            self.line("kt_cp_async_wait<0>();")
+
+    def _copies(self, rings: Sequence[Staged], slot: str, index: Value, ahead: str, alive: str) -> None:
+        """Copy the tiles of a later pass, if there is one. Linear copies are made always, of nothing then."""
+        for staged in rings:
+            if staged.linear:
+                self.copy(staged, slot, {index: ahead}, alive)
+        if not all(staged.linear for staged in rings):
+            self.open(f"if ({alive})")
+            for staged in rings:
+                if not staged.linear:
+                    self.copy(staged, slot, {index: ahead})
+            self.close()
+            self.line("kt_cp_async_commit();")
 
     # Memory.
 
@@ -651,8 +676,11 @@ class _Emitter:
         texts = [self.inline(x, env) for x in op.operands]
         return cexpr.expression(op.name, op.attrs, [dtype_of(x) for x in op.operands], dtype_of(value), texts)
 
-    def window(self, op: Op, extents: Sequence[int], env: dict[Value, str]) -> tuple[Resolved, str, list[str]]:
-        """Where a tile lies: its view, the name of the address of its first element, and how far each axis is inside."""
+    def window(self, op: Op, extents: Sequence[int], env: dict[Value, str], alive: str = "") -> tuple[Resolved, str, list[str]]:
+        """Where a tile lies: its view, the name of the address of its first element, and how far each axis is inside.
+
+        Nothing is inside unless `alive`, a condition.
+        """
         view = resolve(op.operands[0], lambda v: self.inline(v, env))
         tensor = view.parameter.type
         assert isinstance(tensor, TensorType)
@@ -663,7 +691,7 @@ class _Emitter:
             if c != "kt_i64(0)":
                 terms.append(f"kt_i64({c}) * {n} * {axis.stride}" if axis.stride != "1" else f"kt_i64({c}) * {n}")
             limit = self.fresh("limit")
-            condition = " && ".join(view.conditions)
+            condition = " && ".join([alive, *view.conditions] if alive else view.conditions)
             text = f"kt_limit({c}, {n}, {axis.extent})"
             self.line(f"const int {limit} = {f'{condition} ? {text} : 0' if condition else text};")
             limits.append(limit)
@@ -674,14 +702,13 @@ class _Emitter:
         self.line(f"const {pointer} {at} = {cname(view.parameter.name)}" + (f" + ({total}) * {size};" if total else ";"))
         return view, at, limits
 
-    def copy(self, staged: Staged, slot: str, env: dict[Value, str]) -> None:
-        """Copy a tile to its slot in shared memory; every thread takes a share."""
+    def copy(self, staged: Staged, slot: str, env: dict[Value, str], alive: str = "") -> None:
+        """Copy a tile to its slot in shared memory (zeros, unless `alive`); every thread takes a share."""
         op, shared = staged.load, staged.shared
         self.locate(op)
         self.open("")
         self.lines[-1] = self.indent[:-2] + "{"
-        _, at, limits = self.window(op, shape(op.result), env)
-        view = resolve(op.operands[0], lambda v: self.inline(v, env))
+        view, at, limits = self.window(op, shape(op.result), env, alive)
         rows, cols = shared.shape
         size = shared.itemsize
         axes = list(zip(view.axes, limits))
@@ -693,6 +720,10 @@ class _Emitter:
         buffer = self.fresh("buffer")
         first = f"smem + {staged.offset}" if staged.offset else "smem"
         self.line(f"const kt_smem {buffer} = {first}" + (f" + {slot} * {staged.slot_bytes};" if staged.depth > 1 else ";"))
+        if staged.linear:
+            self._copy_linear(staged, view, buffer, at, limits)
+            self.close()
+            return
         self.open(f"KT_EACH(share, {-(-total // threads)})")
         self.line(f"const int number = share * {threads} + tid, row = number / {per_row}, col = number % {per_row}" + (f" * {vector};" if vector > 1 else ";"))
         to = f"{buffer} + {_paren(lay.offset_expression(shared))}"
@@ -709,6 +740,27 @@ class _Emitter:
         self.close()
         self.close()
 
+    def _copy_linear(self, staged: Staged, view: Resolved, buffer: str, at: str, limits: list[str]) -> None:
+        """Pieces land in shared memory one after the other, so each thread looks up which one belongs there."""
+        shared, size, threads, width = staged.shared, staged.shared.itemsize, self.plan.threads, staged.width
+        axes = list(zip(view.axes, limits, shape(staged.load.result)))
+        (row_axis, row_limit, _), (col_axis, col_limit, cols) = axes[::-1] if staged.flipped else axes
+        pitch, source = self.fresh("pitch"), self.fresh("source")
+        self.line(f"const kt_u32 {pitch} = kt_u32({row_axis.stride}) * {size}u;")
+        self.line(f"const kt_buffer {source} = kt_make_buffer({at}, {col_limit} > 0 ? kt_u32({row_limit}) * {pitch} : 0u);")
+        self.open(f"KT_EACH(share, {shared.size // width // threads})")
+        row, col = lay.element_expressions(shared, width)
+        self.line(f"const kt_u32 number = kt_u32(share * {threads} + tid), row = {row}, col = {col};")
+        offset = f"row * {pitch} + col * {size}u"
+        if divisor(col_axis.known_extent) % cols:  # columns outside do not follow from the buffer's end
+            offset = f"col < kt_u32({col_limit}) ? {offset} : ~0u"
+        self.line(f"kt_copy_linear_b{width * 8}({buffer} + (share * {threads} + group * {self.machine.lanes}) * {width}, {source}, {offset});")
+        self.close()
+
+    def linear_copies(self, staged: Sequence[Staged]) -> int:
+        """Linear copies that each thread makes of some tiles."""
+        return sum(s.shared.size // s.width // self.plan.threads for s in staged if s.linear)
+
     def op_load(self, op: Op) -> None:
         result = op.result
         staged = self.plan.staged.get(result)
@@ -716,8 +768,9 @@ class _Emitter:
             if staged.loop is None or staged.depth == 1:
                 self.line("kt_barrier();") if self.indent != "  " else None
                 self.copy(staged, "0", {})
-                self.line("kt_cp_async_commit();")
-                self.line("kt_cp_async_wait<0>();")
+                if not staged.linear:
+                    self.line("kt_cp_async_commit();")
+                self._wait_all([staged])
                 self.line("kt_barrier();")
                 self.scratch_busy = False
                 self.slots[result] = "0"
@@ -1154,10 +1207,7 @@ class _Emitter:
         root, flipped = source_of(value)
         if root in self.plan.staged:
             staged = self.plan.staged[root]
-            address = f"smem + {staged.offset}" if staged.offset else "smem"
-            if staged.depth > 1:
-                address += f" + {self.slots[root]} * {staged.slot_bytes}"
-            return "shared", (staged.shared, address, flipped != staged.flipped)
+            return "shared", (staged.shared, self._slot_address(staged), flipped != staged.flipped)
         bits = BY_NAME[dtype_of(value)].bits
         oriented = lay.transpose(layout) if flipped else layout
         registers = lay.renaming(self.held[root][1], oriented) if root in self.held else None
@@ -1166,7 +1216,7 @@ class _Emitter:
         # Through shared memory, laid out as a staged tile would be.
         rows, cols = oriented.shape
         size = bits // 8
-        shared = _scratch_tile(self.machine, rows, cols, size)
+        shared, _ = tile(self.machine, (rows, cols), size, [(oriented, matrix.tiles[2])])
         have = self.held[root][1] if root in self.held else self.layout_of(root)
         if root not in self.held and root not in self.plan.placement.implicit:
             self.hold(root, have)
@@ -1178,6 +1228,11 @@ class _Emitter:
         self.line(f"{self._word_type(bits)} {words}[{layout.registers // per_word}];")
         self._load_all(shared, at, layout, flipped, bits, words, matrix.tiles[2])
         return "words", words
+
+    def _slot_address(self, staged: Staged) -> str:
+        """Where the tile that this pass works on lies."""
+        address = f"smem + {staged.offset}" if staged.offset else "smem"
+        return f"{address} + {self.slots[staged.load.result]} * {staged.slot_bytes}" if staged.depth > 1 else address
 
     def _converted(self, value: Value, layout: Tiled, side: str, to: str) -> str:
         """An operand as words of pairs of another type, which holds every value of its own."""
@@ -1229,7 +1284,7 @@ class _Emitter:
             for use in self.uses.get(value, ()):
                 if use.name == "transpose":
                     find(use.result, not flipped)
-                elif use.name == "mma":
+                elif use.name == "mma" and self.plan.placement.products[use].op is not None:
                     for position, side in enumerate("ab"):
                         if use.operands[position] is value:
                             self._preload_one(staged, use, side, flipped)
@@ -1292,7 +1347,7 @@ class _Emitter:
         """
         per_word = 32 // bits
         for move in self.machine.moves:
-            found = _collective(oriented, move.pattern, move.bits, move.elements, bits, shared, per_step)
+            found = collective(oriented, move.pattern, move.bits, move.elements, bits, shared.shape[1], per_step)
             if found is not None:
                 pointing, filled = found
                 return pointing, filled, lambda words, first, at: move.call([f"{words}[{_plus(first, w)}]" for w in range(filled // per_word)], at)
@@ -1375,7 +1430,9 @@ class _Emitter:
             texts = [text for k in range(kt) for text in step(k)]
             kt = 1
         if kt > 1:
-            self.open(f"KT_EACH(kk, {kt})")
+            # Reads of single elements, unrolled and hoisted, would take all registers.
+            by_elements = len(local) == 2 and any("kt_get<" in text for text in texts)
+            self.open(f"KT_ROLLED for (int kk = 0; kk < {kt}; ++kk)" if by_elements else f"KT_EACH(kk, {kt})")
         for text in texts:
             self.line(text)
         if kt > 1:
@@ -1388,35 +1445,46 @@ class _Emitter:
         a, b = op.operands[0], op.operands[2 if scaled else 1]
         sources = [a, b] + ([op.operands[1], op.operands[3]] if scaled else [])
         (rows, inner), cols = shape(a), shape(b)[1]
-        sizes = [BY_NAME[dtype_of(x)].bytes for x in sources]
-        for x in sources:
+        written = [x for x in sources if source_of(x)[0] not in self.plan.staged]
+        for x in written:
             if is_tile(x) and x not in self.held and x not in self.plan.placement.implicit:
                 self.hold(x, self.layout_of(x))
-        offsets, total = [], 0
-        for x, size in zip(sources, sizes):
-            offsets.append(total)
-            n = 1
-            for e in shape(x):
-                n *= e
-            total += -(-n * size // 16) * 16
-        at = self.before_scratch(total)
-        for x, size, offset in zip(sources, sizes, offsets):
+        offsets, total = {}, 0
+        for x in written:
+            offsets[x] = total
+            total += -(-math.prod(shape(x)) * BY_NAME[dtype_of(x)].bytes // 16) * 16
+        at = self.before_scratch(total) if written else ""
+        for x in written:
+            size, offset = BY_NAME[dtype_of(x)].bytes, offsets[x]
             if is_tile(x):
                 have = self.held[x][1] if x in self.held else self.layout_of(x)
                 self.put_all(x, lambda r, have=have, size=size, offset=offset: f"{at} + {offset} + ({self.linear(have, r)}) * {size}", have)  # type: ignore[misc]
             else:
                 self.line(f"if (tid == 0) kt_put({at} + {offset}, {cexpr.ctype(dtype_of(x))}({self.scalar(x)}));")
-        self.line("kt_barrier();")
+        if written:
+            self.line("kt_barrier();")
+
+        def address(x: Value, row: str, col: str) -> str:
+            """Of an element of an operand in shared memory."""
+            root, flipped = source_of(x)
+            if x in offsets:
+                return f"{at} + {offsets[x]} + (({row}) * {shape(x)[1]} + {_paren(col)}) * {BY_NAME[dtype_of(x)].bytes}"
+            staged = self.plan.staged[root]
+            if flipped != staged.flipped:
+                row, col = col, row
+            return f"{self._slot_address(staged)} + {_paren(lay.offset_expression(staged.shared, row, col))}"
+
+        # A lane's elements are few rows by few columns: each row's and column's operand is read once a step.
         da, db = dtype_of(a), dtype_of(b)
         ca, cb = cexpr.ctype(da), cexpr.ctype(db)
         (row, m, of_row), (col, n, of_col) = self._distinct(layout, rows, "row"), self._distinct(layout, cols, "col")
         reads = [
-            ("x", m, f"kt_get<{ca}>({at} + {offsets[0]} + ({_paren(row)} * {inner} + kk) * {sizes[0]})", da),
-            ("y", n, f"kt_get<{cb}>({at} + {offsets[1]} + (kk * {cols} + {col}) * {sizes[1]})", db),
+            ("x", m, f"kt_get<{ca}>({address(a, row, 'kk')})", da),
+            ("y", n, f"kt_get<{cb}>({address(b, 'kk', col)})", db),
         ]
         if scaled:
-            reads.append(("sx", m, f"kt_get<kt_u8>({at} + {offsets[2]} + {_paren(row)} * {inner // 32} + kk / 32)", "uint8"))
-            reads.append(("sy", n, f"kt_get<kt_u8>({at} + {offsets[3]} + kk / 32 * {cols} + {col})", "uint8"))
+            reads.append(("sx", m, f"kt_get<kt_u8>({address(op.operands[1], row, 'kk / 32')})", "uint8"))
+            reads.append(("sy", n, f"kt_get<kt_u8>({address(op.operands[3], 'kk / 32', col)})", "uint8"))
         self.open(f"for (int kk = 0; kk < {inner}; ++kk)")
         arrays = {}
         for stem, count, text, dtype in reads:
@@ -1469,7 +1537,7 @@ _RESERVED = {
     "int", "float", "double", "char", "bool", "const", "for", "if", "else", "while", "do", "switch", "case", "default", "auto", "register", "this", "new", "delete",
     "class", "struct", "union", "enum", "template", "typename", "operator", "public", "private", "protected", "virtual", "static", "extern", "inline", "volatile",
     "signed", "unsigned", "short", "long", "void", "return", "goto", "sizeof", "true", "false", "half", "bfloat", "device", "constant", "threadgroup", "thread", "kernel",
-    "vertex", "fragment", "main", "program", "first", "tall", "share", "number", "row", "col", "left", "bytes", "inside", "ptr", "vec", "el", "word", "mi", "ni", "kk", "fi", "stage", "each", "from", "along", "total", "piece",
+    "vertex", "fragment", "ray_data", "object_data", "visible", "intersection", "main", "program", "first", "tall", "share", "number", "row", "col", "left", "bytes", "inside", "ptr", "vec", "el", "word", "mi", "ni", "kk", "fi", "stage", "each", "from", "along", "total", "piece",
 }  # fmt: skip
 
 
@@ -1573,32 +1641,7 @@ def _condition(total: int, members: list[int], name: str) -> str:
     return "(" + " || ".join(f"{name} == {m}" for m in members) + ")"
 
 
-def _scratch_tile(machine: Machine, rows: int, cols: int, size: int) -> lay.Shared:
-    panel = next((p for p in (128, 64, 32) if cols * size % p == 0 and p in machine.swizzles), 0)
-    if panel:
-        return lay.panels((rows, cols), size, panel_bytes=panel, xors=machine.swizzles[panel])
-    return lay.shared_tile((rows, cols), size, pad=machine.pad)
-
-
 def _contiguous(shared: lay.Shared) -> int:
     """Neighbouring columns that lie together, and aligned, in every row: up to 16 bytes, which no swizzle splits."""
     row_bytes = shared.shape[1] * shared.itemsize
     return max(1, min(16, row_bytes & -row_bytes) // shared.itemsize)
-
-
-@functools.lru_cache(1024)
-def _collective(layout: Tiled, pattern: lay.Linear, move_bits: int, elements: int, bits: int, shared: lay.Shared, per_step: int) -> tuple[Tiled, int] | None:
-    """Where lanes point for a collective load to fill a layout, and the registers it fills; None if it cannot."""
-    if move_bits != bits:
-        return None
-    filled = 1 << lay.linear.span(pattern.outputs, "register")[1]
-    if per_step % filled or shared.shape[1] % elements:
-        return None
-    try:
-        pointing = lay.addresses(layout, pattern)
-        runs = lay.runs(pointing, "col", elements)
-    except ValueError:
-        return None
-    if len(runs[0]) != elements or any(run != tuple(range(run[0], run[0] + elements)) for run in runs):
-        return None
-    return pointing, filled

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kittens.dtypes import BY_NAME
-from kittens.layouts import Linear, Product, Xor
+from kittens.layouts import Access, Linear, Product, Xor
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,14 @@ class Move:
     """A load from shared memory in which lanes hand elements to each other.
 
     `pattern` as `kittens.layouts.addresses` takes it; `bits` of an element; a lane points at `elements` neighbours.
-    call(words, address) gives the statement that fills the word lvalues.
+    call(words, address) gives the statement that fills the word lvalues. `access`: how its lanes are served.
     """
 
     pattern: Linear
     bits: int
     elements: int
     call: Callable[[Sequence[str], str], str]
+    access: Access | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,12 @@ class Machine:
     32-bit registers a lane can have. products and moves: best first. swizzles: by panel width in bytes. pad: bytes left
     free after each row of a tile in shared memory that has no swizzle, a multiple of 16.
     copies: widths in bytes of asynchronous copies to shared memory (zero-filled at edges). stages: of a loop's ring.
+    long_stages: of one with several products, whose passes take long (0: the same).
     direct: operands that no more groups than this read come to products straight from memory, others through shared memory.
+    linear: those of `copies` for which data lands in shared memory lane after lane, from a buffer that knows its range.
+    unrolled: whether loops with rings are written out once for each slot, so that its addresses are constants.
+    reads: plain reads of shared memory, by bytes a lane. more_swizzles: tried where the first has bank conflicts.
+    atomics: dtypes that memory adds in at once.
     transposed: whether products are computed as D^T = B^T A^T, so that a lane holds neighbours of one row of D.
     """
 
@@ -85,7 +91,13 @@ class Machine:
     pad: int = 0
     copies: tuple[int, ...] = (16, 8, 4)
     stages: int = 3
+    long_stages: int = 0
+    linear: tuple[int, ...] = ()
+    unrolled: bool = False
+    reads: dict[int, Access] = field(default_factory=dict)
+    more_swizzles: dict[int, tuple[tuple[Xor, ...], ...]] = field(default_factory=dict)
     transposed: bool = False
+    atomics: tuple[str, ...] = ("float32", "int32", "uint32", "int64", "uint64")
     direct: int = 0
 
     def products_for(self, a: str, b: str) -> list[MatrixOp]:

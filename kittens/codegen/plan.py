@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 
 from kittens.codegen.machine import Machine
 from kittens.codegen.placement import Placement, dtype_of, place, shape, source_of
+from kittens.codegen.reads import tile
 from kittens.codegen.views import Resolved, resolve
 from kittens.dtypes import BY_NAME
 from kittens.errors import UnavailableError
 from kittens.ir import Extent, Function, Op, Region, TensorType, Value, base
-from kittens.layouts import Shared, panels, shared_tile
+from kittens.layouts import Cost, Shared, Tiled, transpose
 
 ALIGN = 128
 
@@ -21,7 +22,8 @@ class Staged:
 
     `shared` is the tile there, its columns along the tensor's contiguous axis; `flipped` if that is the tile's first axis.
     `loop` is the loop whose ring of `depth` slots it is in (None: loaded once). `width`: bytes of one copy, 0 if element
-    by element. `offset`: of the first slot in shared memory, in bytes.
+    by element. `offset`: of the first slot in shared memory, in bytes. `linear`: copied lane after lane, the swizzle
+    applied to the source. `cost`: of its reads in bank cycles, where the machine tells.
     """
 
     load: Op
@@ -31,6 +33,8 @@ class Staged:
     loop: Op | None = None
     depth: int = 1
     offset: int = 0
+    linear: bool = False
+    cost: Cost | None = None
 
     @property
     def slot_bytes(self) -> int:
@@ -68,7 +72,8 @@ class Plan:
             rows.append(f"  product {op.result.name or ''} {a} @ {b} of {dtype_of(op.operands[0])}: {how}")
         for value, s in self.staged.items():
             ring = f"ring of {s.depth}" if s.loop is not None else "loaded once"
-            copies = f"{s.width}-byte copies" if s.width else "element by element"
+            copies = f"{s.width}-byte {'linear ' if s.linear else ''}copies" if s.width else "element by element"
+            copies += f", reads at {s.cost.factor:.2f} of the fewest bank cycles" if s.cost else ""
             rows.append(f"  staged {value.name or base(s.load.operands[0]).name} {shape(value)} of {dtype_of(value)}: {ring}, {copies}, {s.slot_bytes} bytes a slot")
         seen = set()
         for value, layout in p.layouts.items():
@@ -86,6 +91,12 @@ def make_plan(function: Function, machine: Machine) -> Plan:
         for value in (*op.operands, *op.results):
             if dtype_of(value) == "float64":
                 raise UnavailableError(f"{machine.target} has no float64: it exists on the reference only", hint="convert with .to(kt.float32), or run on numpy", location=op.location)
+        if op.name == "store_add" and dtype_of(op.operands[-1]) not in machine.atomics:
+            raise UnavailableError(
+                f"{machine.target} does not add {dtype_of(op.operands[-1])} in memory",
+                hint=f"kt.store_add there takes {', '.join(machine.atomics)}",
+                location=op.location,
+            )
     plan = Plan(function, machine, place(function, machine))
     _stage(plan)
     _fit(plan)
@@ -111,9 +122,11 @@ def _stage(plan: Plan) -> None:
             if op.name == "transpose":
                 if not only_products(op.result):
                     return False
-            elif op.name != "mma" or (len(op.operands) == 3 and op.operands[2] is value):
+            elif op.name not in ("mma", "mma_scaled") or value not in (op.operands[0], op.operands[1 if op.name == "mma" else 2]):
                 return False
-            elif (instruction := plan.placement.products[op].op) is None or instruction.through:
+            elif len(op.operands) in (3, 5) and op.operands[-1] is value:
+                return False
+            elif (instruction := plan.placement.products[op].op) is not None and instruction.through:
                 return False
         return True
 
@@ -125,7 +138,8 @@ def _stage(plan: Plan) -> None:
         staged = _shared_tile(plan, op)
         loop = owner.get(op)
         if loop is not None and loop.name == "loop" and _ahead(op, loop):
-            staged.loop, staged.depth = loop, plan.machine.stages
+            products = sum(inner.name in ("mma", "mma_scaled") for inner in loop.regions[0].walk())
+            staged.loop, staged.depth = loop, products > 1 and plan.machine.long_stages or plan.machine.stages
         plan.staged[op.result] = staged
 
 
@@ -166,12 +180,30 @@ def _shared_tile(plan: Plan, op: Op) -> Staged:
         rows, cols = cols, rows
     itemsize = tensor.dtype.bytes
     row_bytes = cols * itemsize
-    panel = next((p for p in (128, 64, 32) if row_bytes % p == 0 and p in plan.machine.swizzles), 0)
-    if panel:
-        shared = panels((rows, cols), itemsize, panel_bytes=panel, xors=plan.machine.swizzles[panel])
-    else:
-        shared = shared_tile((rows, cols), itemsize, pad=plan.machine.pad)
-    return Staged(op, shared, flipped, _copy_width(plan, op, flipped, row_bytes))
+    shared, cost = tile(plan.machine, (rows, cols), itemsize, _reads(plan, op.result, flipped))
+    width = _copy_width(plan, op, flipped, row_bytes)
+    return Staged(op, shared, flipped, width, cost=cost, linear=_linear(plan, op, shared, flipped, width))
+
+
+def _reads(plan: Plan, value: Value, flipped: bool) -> list[tuple[Tiled, int]]:
+    """The layouts in which products read a staged tile, turned as it lies, with their steps along K."""
+    found = []
+    for op, matrix in plan.placement.products.items():
+        for position, layout in enumerate((matrix.a, matrix.b)):
+            root, turned = source_of(op.operands[position])
+            if root is value and layout is not None:
+                found.append((transpose(layout) if turned != flipped else layout, matrix.tiles[2]))
+    return found
+
+
+def _linear(plan: Plan, op: Op, shared: Shared, flipped: bool, width: int) -> bool:
+    """Whether linear copies do: whole pieces that are inside or outside together, and every thread has as many."""
+    if width not in plan.machine.linear or shared.pad[0]:
+        return False
+    view = resolve(op.operands[0], lambda v: "x")
+    contiguous = view.axes[0 if flipped else 1]
+    pieces = shared.shape[0] * shared.shape[1] * shared.itemsize // width
+    return pieces % plan.threads == 0 and divisor(contiguous.known_extent) * shared.itemsize % width == 0
 
 
 def _copy_width(plan: Plan, op: Op, flipped: bool, row_bytes: int) -> int:

@@ -35,14 +35,15 @@ class Resolved:
 _WORDS = set(
     "int float double char bool const for if else while do switch case default auto register this new delete class struct union "
     "enum template typename operator public private protected virtual static extern inline volatile signed unsigned short long "
-    "void return goto sizeof true false half bfloat device constant threadgroup thread kernel vertex fragment main smem lane group "
+    "void return goto sizeof true false half bfloat device constant threadgroup thread kernel vertex fragment main smem lane group tid ray_data object_data visible intersection "
     "grid_0 grid_1 grid_2 asm typeid using namespace try catch throw break continue and or not xor float2 float4 int2 uint ulong".split()
 )
 
 
 def cname(name: str) -> str:
-    """A parameter's name as C takes it."""
-    return f"{name}_" if name in _WORDS or name.startswith("kt_") else name
+    """A parameter's name as C takes it; one of capitals alone could be a macro there."""
+    macro = name.isupper() and len(name) > 2
+    return f"{name}_" if name in _WORDS or name.startswith("kt_") or macro else name
 
 
 def extent_text(value: Value, axis: int) -> str:

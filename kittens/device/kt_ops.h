@@ -15,8 +15,15 @@
 #ifndef KT_UNROLL
 #define KT_UNROLL _Pragma("unroll")
 #endif
+#ifndef KT_ROLLED
+#define KT_ROLLED _Pragma("unroll 1")
+#endif
 #ifndef KT_LOCAL
 #define KT_LOCAL  // the address space of local variables, where there is one to name
+#endif
+
+#ifndef KT_HIGH
+#define KT_HIGH(x) kt_i32((x) >> 32)  // of a scalar of 64 bits
 #endif
 
 #define KT_EACH(i, n) KT_UNROLL for (int i = 0; i < (n); ++i)
@@ -51,7 +58,9 @@ KT_FN kt_i64 kt_cut(kt_i64 i, kt_i64 n) { return i < 0 ? 0 : i < n ? i : n; }
 // How many of `size` positions from `size * coordinate` on lie in 0 .. extent.
 KT_FN kt_i32 kt_limit(kt_i64 coordinate, kt_i32 size, kt_i64 extent) {
   kt_i64 left = extent - coordinate * size;
-  return coordinate < 0 || left <= 0 ? 0 : left < size ? kt_i32(left) : size;
+  kt_i32 high = KT_HIGH(left);  // comparisons of 32 bits
+  if (KT_HIGH(coordinate) < 0 || high < 0) return 0;
+  return high > 0 || kt_u32(left) >= kt_u32(size) ? size : kt_i32(left);
 }
 // Passes of a loop from lo to below hi, where a device counts them in 32 bits.
 KT_FN kt_i32 kt_passes(kt_i64 lo, kt_i64 hi, kt_i64 step) { return hi <= lo ? 0 : kt_i32((hi - lo - 1) / step + 1); }

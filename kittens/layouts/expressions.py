@@ -15,7 +15,7 @@ import numpy as np
 
 from . import linear
 from .convert import LaneForm
-from .shared import AXES, Shared
+from .shared import AXES, Shared, _element_map
 from .tiled import Tiled, absorb, coordinates
 
 
@@ -214,6 +214,22 @@ def offset_expression(shared: Shared, row: str = "row", col: str = "col") -> str
         if every in (0, shared.shape[1] * shared.itemsize)
         else f"{text} + {_guard(text)} / {every} * {extra}"
     )
+
+
+def element_expressions(shared: Shared, unit: int, number: str = "number") -> tuple[str, str]:
+    """(row, col) of the element at byte ``number * unit``, for a tile without padding: the way back of a swizzle."""
+    atom, digits = _absorb_shared(shared)
+    back, shift = _element_map(atom), unit.bit_length() - 1
+    total = shared.size // unit
+    below = 1 << linear.width(atom.outputs) - shift
+    known = max((total - 1).bit_length(), below.bit_length() - 1)
+    sums = {axis: _sums(_terms(back.part("offset", axis)[shift:], number, known)) for axis in AXES}
+    step = {axis: 1 << n for axis, n in atom.inputs}
+    for axis, size in digits:
+        sums[axis].append(_digit(number, below, size, total, step[axis]))
+        step[axis] *= size
+        below *= size
+    return _add(sums["row"]), _add(sums["col"])
 
 
 def _ending(terms: Sequence[Term], name: str, below: int, step: int) -> Term | None:

@@ -63,6 +63,15 @@ KT_FN To kt_bit_cast(From x) {
   return __builtin_bit_cast(To, x);
 }
 
+// The upper half of a number that all lanes agree on. The compiler would widen comparisons with it again, and scalar
+// registers are compared in 32 bits only: it is not told what the half is of.
+KT_FN kt_i32 kt_high(kt_i64 x) {
+  kt_i32 high = kt_i32(x >> 32);
+  KT_NATIVE((void)0, asm("" : "+s"(high)));
+  return high;
+}
+#define KT_HIGH(x) kt_high(x)
+
 #include "kt_device.h"
 #include "kt_hip_memory.h"
 #include "kt_hip_lanes.h"

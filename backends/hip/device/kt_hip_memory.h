@@ -11,7 +11,7 @@ KT_FN kt_smem kt_shared_memory() {
   return (kt_smem)bytes;
 }
 template <>
-KT_FN kt_smem kt_shared_memory<0>() { return (kt_smem)kt_shared_bytes; }
+__device__ __forceinline__ kt_smem kt_shared_memory<0>() { return (kt_smem)kt_shared_bytes; }
 #define KT_SHARED_MEMORY(name, ...) const kt_smem name = kt_shared_memory<__VA_ARGS__>()
 #define KT_LOAD_GLOBAL(T, p) (*(const KT_GLOBAL T*)(p))
 #define KT_STORE_GLOBAL(T, p, v) (*(KT_GLOBAL T*)(p) = (v))
@@ -83,9 +83,14 @@ typedef KT_NATIVE(kt_sim::Buffer, __amdgpu_buffer_rsrc_t) kt_buffer;
 #else
 #define KT_BUFFER_FLAGS 0x31027000
 #endif
-// The descriptor of `bytes` bytes from p on; every lane of a group must have the same.
+// The descriptor of `bytes` bytes from p on; every lane of a group must have the same, and the compiler is told so.
 KT_FN kt_buffer kt_make_buffer(kt_in p, kt_u32 bytes) {
-  return __builtin_amdgcn_make_buffer_rsrc((void*)p, 0, int(bytes), KT_BUFFER_FLAGS);
+  kt_u64 at = (kt_u64)p;
+  kt_u64 low = kt_u32(__builtin_amdgcn_readfirstlane(int(at)));
+  kt_u64 high = kt_u32(__builtin_amdgcn_readfirstlane(int(at >> 32)));
+  int range = __builtin_amdgcn_readfirstlane(int(bytes));
+  return __builtin_amdgcn_make_buffer_rsrc(
+      KT_NATIVE((void*)p, (void*)(kt_in)(low | high << 32)), 0, range, KT_BUFFER_FLAGS);
 }
 // Byte offset; 4 bytes are inside or outside together. A negative one, as a large unsigned, is outside.
 KT_FN kt_u32 kt_buffer_ld_b32(kt_buffer b, kt_u32 offset KT_SITE) {
@@ -212,6 +217,21 @@ KT_FN void kt_load_lds_b128(kt_smem base, kt_in p KT_SITE) {
 KT_FN void kt_buffer_load_lds_b128(kt_smem base, kt_buffer b, kt_u32 offset KT_SITE) {
   KT_HERE;
   __builtin_amdgcn_raw_ptr_buffer_load_lds(b, base, 16, int(offset), 0, 0, 0);
+}
+#endif
+// What generated code calls direct copies of each width.
+KT_FN void kt_copy_linear_b32(kt_smem base, kt_buffer b, kt_u32 offset KT_SITE) {
+  kt_buffer_load_lds_b32(base, b, offset KT_PASS_SITE);
+}
+#if defined(__gfx950__)
+// In assembly, since the compiler would wait for all loads before each barrier and each transposing read otherwise. The
+// address of shared memory goes through M0, which takes effect one instruction later.
+KT_FN void kt_copy_linear_b128(kt_smem base, kt_buffer b, kt_u32 offset KT_SITE) {
+  KT_HERE;
+  KT_NATIVE(__builtin_amdgcn_raw_ptr_buffer_load_lds(b, base, 16, int(offset), 0, 0, 0),
+            asm volatile("s_mov_b32 m0, %0\n\ts_nop 0\n\tbuffer_load_dwordx4 %1, %2, 0 offen lds" ::"s"(kt_u32(base)),
+                         "v"(offset), "s"(b)
+                         : "memory", "m0"));
 }
 #endif
 // Waits until at most N of this group's loads from global memory, the newest, are under way (vmcnt). Register loads

@@ -162,6 +162,28 @@ KT_FN void kt_wmma_16x16x16_i8(kt_i32x8& d, kt_u32x4 a, kt_u32x4 b KT_SITE) {
 
 #endif
 
+// ---- two instructions as one of twice the k, so that a lane reads 16 bytes of an operand at once. Which k an element has
+// does not matter as long as a and b agree: as in the wider instructions, k = (elements of a lane) g + e.
+
+#if KT_CDNA
+template <class T>
+KT_FN kt_u32x2 kt_low(T x) { return kt_make_u32x2(x.x, x.y); }
+template <class T>
+KT_FN kt_u32x2 kt_upper(T x) { return kt_make_u32x2(x.z, x.w); }
+#define KT_PAIR(name, D, half)                                          \
+  KT_FN void name(D& d, kt_u32x4 a, kt_u32x4 b KT_SITE) {               \
+    half(d, kt_low(a), kt_low(b) KT_PASS_SITE);                         \
+    half(d, kt_upper(a), kt_upper(b) KT_PASS_SITE);                     \
+  }
+#if defined(__gfx942__)
+KT_PAIR(kt_mfma_16x16x32_bf16, kt_f32x4, kt_mfma_16x16x16_bf16)
+KT_PAIR(kt_mfma_16x16x32_f16, kt_f32x4, kt_mfma_16x16x16_f16)
+KT_PAIR(kt_mfma_16x16x64_i8, kt_i32x4, kt_mfma_16x16x32_i8)
+#endif
+KT_PAIR(KT_E4M3(16x16x64), kt_f32x4, KT_E4M3(16x16x32))
+KT_PAIR(KT_E5M2(16x16x64), kt_f32x4, KT_E5M2(16x16x32))
+#endif
+
 // ---- the same on arrays, as generated kernels hold tiles: a lane's elements of d, and the 32-bit words of a and b
 
 template <class V, int N, class T>
@@ -192,12 +214,14 @@ KT_ON_ARRAYS(KT_E4M3(16x16x32), float, kt_f32x4, 4, kt_u32, kt_u32x2, 2)
 KT_ON_ARRAYS(KT_E4M3(32x32x16), float, kt_f32x16, 16, kt_u32, kt_u32x2, 2)
 KT_ON_ARRAYS(KT_E5M2(16x16x32), float, kt_f32x4, 4, kt_u32, kt_u32x2, 2)
 KT_ON_ARRAYS(KT_E5M2(32x32x16), float, kt_f32x16, 16, kt_u32, kt_u32x2, 2)
-#if defined(__gfx950__)
 KT_ON_ARRAYS(kt_mfma_16x16x32_bf16, float, kt_f32x4, 4, kt_u32, kt_u32x4, 4)
 KT_ON_ARRAYS(kt_mfma_16x16x32_f16, float, kt_f32x4, 4, kt_u32, kt_u32x4, 4)
+KT_ON_ARRAYS(kt_mfma_16x16x64_i8, kt_i32, kt_i32x4, 4, kt_u32, kt_u32x4, 4)
+KT_ON_ARRAYS(KT_E4M3(16x16x64), float, kt_f32x4, 4, kt_u32, kt_u32x4, 4)
+KT_ON_ARRAYS(KT_E5M2(16x16x64), float, kt_f32x4, 4, kt_u32, kt_u32x4, 4)
+#if defined(__gfx950__)
 KT_ON_ARRAYS(kt_mfma_32x32x16_bf16, float, kt_f32x16, 16, kt_u32, kt_u32x4, 4)
 KT_ON_ARRAYS(kt_mfma_32x32x16_f16, float, kt_f32x16, 16, kt_u32, kt_u32x4, 4)
-KT_ON_ARRAYS(kt_mfma_16x16x64_i8, kt_i32, kt_i32x4, 4, kt_u32, kt_u32x4, 4)
 KT_ON_ARRAYS(kt_mfma_32x32x32_i8, kt_i32, kt_i32x16, 16, kt_u32, kt_u32x4, 4)
 KT_ON_ARRAYS(kt_mfma_16x16x128_e4m3fn, float, kt_f32x4, 4, kt_u32, kt_u32x8, 8)
 KT_ON_ARRAYS(kt_mfma_16x16x128_e5m2, float, kt_f32x4, 4, kt_u32, kt_u32x8, 8)

@@ -58,6 +58,12 @@ KT_FN kt_i32 kt_atomic_add_i32(kt_out p, kt_i32 v KT_SITE) {
   return KT_NATIVE(kt_sim::atomic_add_global((void*)p, v),
                    atomic_fetch_add_explicit((device atomic_int*)p, v, memory_order_relaxed));
 }
+#define KT_ATOMIC_64
+// Metal adds no 64 bits at once: the lower half first, and its carry with the upper. Right when all additions are done.
+KT_FN void kt_atomic_add_u64(kt_out p, kt_u64 v KT_SITE) {
+  kt_u32 low = kt_u32(v), old = kt_u32(kt_atomic_add_i32(p, kt_i32(low) KT_PASS_SITE));
+  kt_atomic_add_i32(p + 4, kt_i32(kt_u32(v >> 32) + (old + low < old ? 1u : 0u)) KT_PASS_SITE);
+}
 
 // ---- threadgroup memory
 

@@ -22,12 +22,12 @@ struct bfloat {
 typedef uint uint2 __attribute__((ext_vector_type(2)));
 typedef uint uint3 __attribute__((ext_vector_type(3)));
 typedef uint uint4 __attribute__((ext_vector_type(4)));
-typedef ulong ulong2 __attribute__((ext_vector_type(2)));
 typedef float float2 __attribute__((ext_vector_type(2)));
 typedef float float4 __attribute__((ext_vector_type(4)));
 typedef half half2 __attribute__((ext_vector_type(2)));
 struct bfloat2 {
   bfloat x, y;
+  bfloat& operator[](int i) { return i ? y : x; }
 };
 
 namespace kt_sim {
@@ -66,7 +66,6 @@ void mma_meeting(Group& g) {
     for (int i = 0; i < 2; i++) o.c[i] = d[matrix_row(l)][matrix_column(l) + i];
   }
 }
-inline void together_meeting(Group&) {}
 
 }  // namespace kt_sim
 
@@ -163,33 +162,6 @@ inline void simdgroup_multiply_accumulate(simdgroup_matrix<float, 8, 8>& d, simd
   kt_sim::MmaOperands<A, B> o{a.elements, b.elements, c.elements};
   kt_sim_meet(kt_sim::mma_meeting<A, B>, &o);
   d.elements = o.c;
-}
-template <class T, class P, class LOAD>
-inline void kt_load_elements(simdgroup_matrix<T, 8, 8>& m, P source, ulong stride, ulong2 origin, bool transpose, LOAD load) {
-  kt_sim_meet(kt_sim::together_meeting, nullptr);
-  int lane = int(kt_sim::lane_index()), row = kt_sim::matrix_row(lane), column = kt_sim::matrix_column(lane);
-  for (int i = 0; i < 2; i++) {
-    ulong r = transpose ? column + i : row, c = transpose ? row : column + i;
-    m.elements[i] = load(source + (origin.y + r) * stride + origin.x + c);
-  }
-}
-template <class T>
-inline void simdgroup_load(simdgroup_matrix<T, 8, 8>& m, const device T* source, ulong stride, ulong2 origin = ulong2(0),
-                           bool transpose = false) {
-  kt_load_elements(m, source, stride, origin, transpose,
-                   [](const device T* p) { return kt_sim::load_global<T>((const void*)p); });
-}
-template <class T>
-inline void simdgroup_load(simdgroup_matrix<T, 8, 8>& m, const threadgroup T* source, ulong stride,
-                           ulong2 origin = ulong2(0), bool transpose = false) {
-  kt_load_elements(m, source, stride, origin, transpose, [](const threadgroup T* p) { return kt_sim::load_shared<T>(p); });
-}
-template <class T>
-inline void simdgroup_store(simdgroup_matrix<T, 8, 8> m, device T* to, ulong stride) {
-  kt_sim_meet(kt_sim::together_meeting, nullptr);
-  int lane = int(kt_sim::lane_index());
-  for (int i = 0; i < 2; i++)
-    kt_sim::store_global<T>((void*)(to + kt_sim::matrix_row(lane) * stride + kt_sim::matrix_column(lane) + i), m.elements[i]);
 }
 
 }  // namespace metal

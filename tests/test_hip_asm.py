@@ -1,0 +1,184 @@
+"""Compiled AMD assembly, run instruction by instruction on the CPU, and what its main loops hold.
+
+The interpreter is not part of this project: it is used where its folder stands beside the checkout. It checks waits,
+barriers and bounds of every access, and counts bank conflicts of shared memory as measured on the device.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import kittens as kt
+from kittens.arguments import TensorArg
+from kittens.backends.hip import codeobject
+from kittens.backends.hip.compile import available, compile_source
+from kittens.backends.hip.machine import machine
+from kittens.bench import amd_counts
+from kittens.codegen.pipeline import planned
+from kittens.codegen.simulate import values
+from kittens.examples import EXAMPLES, library
+from kittens.runtime import Launch, evaluate_grid
+from kittens.targets import parse
+
+TOOLS = Path(__file__).resolve().parents[2] / "shared" / "tools" / "amd"
+RNG = np.random.default_rng(0)
+
+pytestmark = pytest.mark.skipif(bool(available()), reason=available() or "the compiler is there")
+interpreted = pytest.mark.skipif(
+    not (TOOLS / "asm_emu.py").is_file(), reason="the assembly interpreter is not beside the checkout"
+)
+
+
+def bf16(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(ml_dtypes.bfloat16)
+
+
+def interpret(name: str, args: tuple[Any, ...], constants: dict[str, Any], arch: str, order: str) -> Any:
+    """Compile a library kernel, run its assembly on arrays, and give the interpreter's counts."""
+    sys.path.insert(0, str(TOOLS))
+    try:
+        emulator = importlib.import_module("asm_emu")
+    finally:
+        sys.path.remove(str(TOOLS))
+    kernel = library(name)
+    arguments, given = kernel.bind(args, constants)
+    settled = kernel.settle(parse(f"hip:{arch}"), arguments, given)
+    launch = Launch(kernel, arguments, settled, evaluate_grid(kernel, arguments, settled))
+    function = kernel.trace(launch.arguments, launch.constants, len(launch.grid))
+    compiled = compile_source(function, planned(function, machine(arch))[1], arch)
+
+    def pointer(name: str, argument: TensorArg) -> Any:
+        array = argument.data
+        base = array
+        while base.base is not None:
+            base = base.base
+        return emulator.Pointer(base, array.ctypes.data - base.ctypes.data)
+
+    passed = values(compiled.parameters, launch.arguments, launch.grid, pointer)
+    passed = [x if not isinstance(x, np.generic) else x.item() for x in passed]
+    programs = int(np.prod(launch.grid))
+    return emulator.run(compiled.asm, compiled.entry, passed, programs, compiled.threads, arch, order=order)
+
+
+def races(stats: Any) -> list[str]:
+    """Warnings of the interpreter, without the one that counted waits bring: loads under way at a barrier."""
+    return [w for w in stats.warnings if "in flight at a barrier" not in w]
+
+
+@interpreted
+@pytest.mark.parametrize("order", ["forward", "reverse", "random"])
+@pytest.mark.parametrize(
+    ("arch", "m", "n", "k", "transposed", "constants"),
+    [
+        ("gfx950", 256, 256, 192, False, {"BM": 256, "BN": 256, "BK": 32}),
+        ("gfx950", 256, 256, 192, True, {"BM": 256, "BN": 256, "BK": 32}),
+        ("gfx950", 100, 72, 72, False, {}),
+        ("gfx942", 128, 128, 96, True, {}),
+        ("gfx942", 100, 72, 72, False, {}),
+    ],
+)
+def test_matmul(arch, m, n, k, transposed, constants, order):
+    a = bf16(m, k)
+    b = bf16(n, k).T if transposed else bf16(k, n)
+    c = np.zeros((m, n), np.float32)
+    stats = interpret("matmul", (a, b, c), constants, arch, order)
+    np.testing.assert_allclose(c, a.astype(np.float32) @ b.astype(np.float32), atol=1e-3)
+    assert not races(stats), races(stats)
+    assert stats.scratch == 0
+    if arch == "gfx950" or transposed:
+        assert stats.lds_conflict_cycles == 0, [x for x in stats.lds_lines if x.cycles > x.ideal]
+
+
+@interpreted
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+@pytest.mark.parametrize("right", [None, 0])
+def test_attention(arch, right):
+    q, k, v = bf16(1, 1, 100, 128), bf16(1, 1, 130, 128), bf16(1, 1, 130, 128)
+    o, lse = np.zeros((1, 1, 100, 128), np.float32), np.zeros((1, 1, 100), np.float32)
+    stats = interpret(
+        "attention_forward", (q, k, v, o, lse), {"scale": 128**-0.5, "right": right}, arch, "forward"
+    )
+    s = q[0, 0].astype(np.float32) @ k[0, 0].astype(np.float32).T * 128**-0.5
+    if right == 0:
+        s = np.where(np.arange(100)[:, None] + 30 >= np.arange(130), s, -np.inf)
+    top = s.max(axis=1, keepdims=True)
+    p = np.exp(s - top)
+    np.testing.assert_allclose(lse[0, 0], (top + np.log(p.sum(axis=1, keepdims=True)))[:, 0], atol=1e-4)
+    np.testing.assert_allclose(
+        o[0, 0], p / p.sum(axis=1, keepdims=True) @ v[0, 0].astype(np.float32), atol=2e-2
+    )
+    assert not races(stats), races(stats)
+    assert stats.scratch == 0
+    if arch == "gfx950":
+        reads = [x for x in stats.lds_lines if x.text.startswith("ds_read") and x.cycles > x.ideal]
+        assert not reads, reads
+
+
+@interpreted
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_softmax(arch):
+    x = RNG.standard_normal((5, 300)).astype(np.float32)
+    y = np.zeros_like(x)
+    stats = interpret("softmax", (x, y), {}, arch, "forward")
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(y, e / e.sum(axis=1, keepdims=True), rtol=1e-5, atol=1e-7)
+    assert not races(stats), races(stats)
+
+
+def counts(name: str, target: str, **constants: int) -> dict[str, float]:
+    """Instructions of the main loop for each matrix instruction."""
+    example = EXAMPLES[name]
+    compiled = library(name).compile(target, *example.args, **{**example.constants, **constants})
+    found = amd_counts.count(amd_counts.main_loop(compiled.asm))
+    return {kind: n / found["matrix"] for kind, n in found.items()}
+
+
+def test_main_loop_of_matmul():
+    found = counts("matmul", "hip:gfx950", BM=256, BN=256, BK=32)
+    assert found.get("accumulator copies", 0) == 0
+    assert found["vector"] <= 0.25
+    assert found["LDS reads"] <= 0.5
+    assert found["direct to LDS"] <= 0.125
+    assert found["barriers"] <= 0.125
+    assert found["waits for all loads"] == 0
+
+
+def test_attention_moves_nothing_between_its_products():
+    found = counts("attention_forward", "hip:gfx950")
+    assert found.get("LDS writes", 0) == 0
+    assert found.get("accumulator copies", 0) == 0
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+@pytest.mark.parametrize("name", ["matmul", "attention_forward"])
+def test_plan_reads_without_conflicts(arch, name):
+    example = EXAMPLES[name]
+    plan = library(name).plan(f"hip:{arch}", *example.args, **example.constants)
+    costs = [s.cost for s in plan.staged.values()]
+    assert costs
+    assert all(c is not None and c.factor == 1.0 for c in costs), str(plan)
+
+
+def test_resources_are_read_from_the_code_object():
+    example = EXAMPLES["matmul"]
+    compiled = library("matmul").compile("hip:gfx950", *example.args, BM=128, BN=128, BK=64)
+    said = codeobject.metadata(compiled.code)
+    assert said[".name"] == "kt_matmul"
+    taken = codeobject.resources(compiled.code, "gfx950")
+    assert taken["shared_bytes"] == compiled.shared_bytes
+    assert f".vgpr_count:     {taken['registers']}" in compiled.asm
+    assert taken["spilled"] == 0
+
+
+def test_spills_are_an_error_with_advice():
+    example = EXAMPLES["matmul"]
+    with pytest.raises(kt.errors.UnavailableError, match="spills|shared memory") as caught:
+        library("matmul").compile("hip:gfx1100", *example.args, BM=256, BN=256, BK=64)
+    assert "smaller tiles" in str(caught.value)
