@@ -45,6 +45,11 @@ class Kernel:
     """
 
     def __init__(self, function: Callable[..., Any], grid: Any):
+        if not hasattr(function, "__code__"):
+            raise ArgumentError(
+                f"{function!r} cannot be a kernel",
+                hint="decorate a function: @kt.kernel, or @kt.kernel(grid=...)",
+            )
         self.function = function
         self.grid = grid
         self.name = function.__name__
@@ -54,6 +59,12 @@ class Kernel:
         self._optional: set[str] = set()
         code = function.__code__
         self.location = Location(code.co_filename, code.co_firstlineno, self.name)
+        if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+            raise ControlFlowError(
+                f"kernel {self.name} is a generator or a coroutine",
+                hint="write results with kt.store; a kernel neither yields nor awaits",
+                location=self.location,
+            )
         for name, parameter in inspect.signature(function).parameters.items():
             if name == "on":
                 raise ArgumentError(
@@ -81,6 +92,10 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}({', '.join(self.params)}) at {self.location}>"
+
+    def __reduce__(self) -> str:
+        """A kernel is pickled by its name, as the function that it stands for would be."""
+        return self.function.__qualname__
 
     def __call__(self, *args: Any, on: str | Target | None = None, **constants: Any) -> runtime.Run:
         return runtime.run(self, args, constants, on)

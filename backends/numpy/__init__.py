@@ -29,6 +29,8 @@ def kittens_targets() -> list[TargetInfo]:
 def kittens_adopt(array: Any) -> TensorArg | None:
     if not isinstance(array, np.ndarray):
         return None
+    if isinstance(array, np.ma.MaskedArray):
+        raise ArgumentError("kernels know nothing of a mask", hint="pass array.filled(...)")
     try:
         dtype = as_dtype(array.dtype)
     except DTypeError:
