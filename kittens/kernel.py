@@ -89,6 +89,7 @@ class Kernel:
                         location=self.location,
                     )
         self._traces: dict[Any, list[Function]] = {}
+        self.launches: dict[Any, runtime.Run] = {}
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}({', '.join(self.params)}) at {self.location}>"
