@@ -9,6 +9,7 @@ from typing import Any
 
 from kittens import errors, plugins, runtime
 from kittens.arguments import Argument, ScalarArg, TensorArg, adopt
+from kittens.captured import Captured, captured
 from kittens.dtypes import DType
 from kittens.errors import ArgumentError, ControlFlowError, Location
 from kittens.ir import Function, TensorType, TileType, Value
@@ -90,6 +91,7 @@ class Kernel:
                     )
         self._traces: dict[Any, list[Function]] = {}
         self.launches: dict[Any, runtime.Run] = {}
+        self._captured: Captured | None = None
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}({', '.join(self.params)}) at {self.location}>"
@@ -178,11 +180,19 @@ class Kernel:
 
     # From Python to the tile IR and beyond.
 
+    def forget_if_stale(self) -> None:
+        """Drop what was traced if a global or closure that the kernel reads has been bound anew since."""
+        if self._captured is None or not self._captured.current:
+            self._traces.clear()
+            self.launches.clear()
+            self._captured = captured(self.function)
+
     def trace(self, arguments: dict[str, Argument], constants: dict[str, Any], grid_rank: int) -> Function:
         """The tidied, verified tile IR for these arguments; traced once for all arguments of their kind.
 
         The kernel specialises on extents that it uses as constants. Errors of the kernel's text surface here.
         """
+        self.forget_if_stale()
         types = {n: a.type for n, a in arguments.items() if a is not None}
         key = (tuple(types.items()), tuple((n, type(v), v) for n, v in constants.items()), grid_rank)
         for function in self._traces.get(key, ()):

@@ -118,6 +118,7 @@ _REMEMBERED = 4096
 def run(kernel: Kernel, args: tuple[Any, ...], constants: dict[str, Any], on: str | Target | None) -> Run:
     """Run `kernel` on arrays and scalars."""
     arguments, given = kernel.bind(args, constants)
+    kernel.forget_if_stale()
     key = _launch_key(arguments, given, on)
     known = kernel.launches.get(key) if key is not None else None
     if known is not None and known.again is not None:

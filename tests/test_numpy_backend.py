@@ -364,3 +364,8 @@ def test_numerics_and_targets():
     assert plugins.manager().hook.kittens_numerics(target=Target("nowhere")) is None
     with pytest.raises(AttributeError):
         __import__("kittens.backends.numpy").backends.numpy.nothing
+
+
+def test_a_masked_array_is_refused():
+    with pytest.raises(ArgumentError, match="nothing of a mask"):
+        copy(np.ma.zeros((8, 8), np.float32), np.zeros((8, 8), np.float32))
