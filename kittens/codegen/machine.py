@@ -76,6 +76,7 @@ class Machine:
     reads: plain reads of shared memory, by bytes a lane. more_swizzles: tried where the first has bank conflicts.
     atomics: dtypes that memory adds in at once.
     transposed: whether products are computed as D^T = B^T A^T, so that a lane holds neighbours of one row of D.
+    parts: of the device, each with a cache of its own, to which programs are dealt in turn.
     """
 
     target: str
@@ -99,6 +100,7 @@ class Machine:
     transposed: bool = False
     atomics: tuple[str, ...] = ("float32", "int32", "uint32", "int64", "uint64")
     direct: int = 0
+    parts: int = 0
 
     def products_for(self, a: str, b: str) -> list[MatrixOp]:
         """The instructions for operands of these element types, the preferred one first."""
