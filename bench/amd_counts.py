@@ -2,8 +2,8 @@
 
     python -m kittens.bench.amd_counts matmul hip:gfx950 BM=256 BN=256 BK=32
 
-The main loop is the innermost loop with the most matrix instructions. Counts are of one pass of one group of lanes;
-blocks that a branch may skip are counted as executed. bench/NOTES.md keeps what was found.
+The main loop is the innermost loop with the most matrix instructions. Counts are of one pass of one group of
+lanes; blocks that a branch may skip are counted as executed. bench/NOTES.md keeps what was found.
 """
 
 from __future__ import annotations

@@ -77,6 +77,10 @@ def refused(case: Case, target: Target, numerics: Numerics) -> str:
     if float64 in dtypes and target.backend != "numpy":
         return "float64 is computed on the reference only"
     out = [d.name for d in dtypes if d.is_float8 and numerics.float8.get(d.name, "refused") == "refused"]
+    if "store_add" in case.kernel.function.__code__.co_names:
+        out += [d.name for d in dtypes if d.bits == 64 and d.is_integer and d.name not in numerics.atomics]
+        if out:
+            return f"the target does not add {', '.join(sorted(out))} in memory (no 64-bit atomics)"
     return f"the target refuses {', '.join(sorted(out))}" if out else ""
 
 

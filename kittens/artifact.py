@@ -43,7 +43,8 @@ class Parameter:
 class Artifact:
     """A kernel compiled for a target.
 
-    signature: the kernel's parameters with the types the code was made for. written: names of its outputs. resources: what
+    signature: the kernel's parameters with the types the code was made for. written: names of its outputs. unordered: those of
+    them that floats are added to in no fixed order. resources: what
     the compiled object says of itself (registers, spilled bytes, shared memory, ...). code is empty where the target
     compiles its source text at load time. packed: the kernel takes all pointers first, then one structure of the rest.
     """
@@ -59,6 +60,7 @@ class Artifact:
     grid_rank: int = 1
     signature: tuple[tuple[str, str], ...] = ()
     written: tuple[str, ...] = ()
+    unordered: tuple[str, ...] = ()
     constants: dict[str, Any] = field(default_factory=dict)
     resources: dict[str, Any] = field(default_factory=dict)
     asm: str = field(default="", repr=False)
@@ -116,7 +118,7 @@ def load(path: str | os.PathLike[str]) -> Artifact:
         raise ArgumentError(f"{os.fspath(path)} was saved by another version of kittens", hint="compile and save it again")
     about["parameters"] = tuple(Parameter(**p) for p in about["parameters"])
     about["signature"] = tuple((n, t) for n, t in about["signature"])
-    about["written"] = tuple(about["written"])
+    about["written"], about["unordered"] = tuple(about["written"]), tuple(about["unordered"])
     return Artifact(code=code, source=source, asm=asm, **about)
 
 

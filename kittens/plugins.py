@@ -131,6 +131,7 @@ def targets() -> list[TargetInfo]:
     return [info for infos in reversed(manager().hook.kittens_targets()) for info in infos]
 
 
+@functools.cache
 def check(target: Target) -> Target:
     """`target` itself. Raises TargetError, with the known names, if no backend has it; UnavailableError if
     its backend failed to load.

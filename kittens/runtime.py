@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from kittens import plugins
 from kittens.arguments import Argument, ScalarArg, TensorArg
@@ -30,7 +33,8 @@ class Run:
     """What a kernel call says of itself: where it ran and how ("executed" on silicon, "simulated" on the
     CPU).
 
-    The reference is "executed" on `numpy`.
+    The reference is "executed" on `numpy`. `again` runs the same code on other arguments of the same shapes, strides
+    and types: with it a backend lets later calls skip all that the first one found out.
     """
 
     kernel: str
@@ -38,6 +42,7 @@ class Run:
     how: str
     grid: tuple[int, ...]
     constants: dict[str, Any]
+    again: Callable[[dict[str, Argument]], None] | None = field(default=None, repr=False, compare=False)
 
 
 def choose_target(arguments: dict[str, Argument], on: str | Target | None) -> Target:
@@ -94,6 +99,7 @@ def evaluate_grid(
                 f"the grid of {kernel.name} cannot be computed: {type(error).__name__}: {error}"
             ) from error
     extents = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,)
+    extents = tuple(int(n) if isinstance(n, np.integer) else n for n in extents)
     if not 1 <= len(extents) <= 3:
         raise ArgumentError(f"the grid of {kernel.name} has {len(extents)} axes", hint="a grid has 1 to 3")
     for n in extents:
@@ -105,12 +111,48 @@ def evaluate_grid(
     return extents
 
 
+#: Launches that a kernel remembers; shapes beyond that are found out anew.
+_REMEMBERED = 4096
+
+
 def run(kernel: Kernel, args: tuple[Any, ...], constants: dict[str, Any], on: str | Target | None) -> Run:
     """Run `kernel` on arrays and scalars."""
     arguments, given = kernel.bind(args, constants)
+    kernel.forget_if_stale()
+    key = _launch_key(arguments, given, on)
+    known = kernel.launches.get(key) if key is not None else None
+    if known is not None and known.again is not None:
+        known.again(arguments)
+        return known
+    for name, a in arguments.items():
+        if isinstance(a, TensorArg) and a.target is None and a.data is None:
+            raise ArgumentError(
+                f"argument {name!r} is a kt.spec, which holds no data",
+                hint="pass an array; kernel.ir, .plan, .source and .compile take specs",
+            )
     target = choose_target(arguments, on)
     settled = kernel.settle(target, arguments, given)
     launch = Launch(kernel, arguments, settled, evaluate_grid(kernel, arguments, settled))
     result = plugins.ask("kittens_launch", target, launch=launch)
     assert isinstance(result, Run)
+    if result.again is not None and key is not None:
+        if len(kernel.launches) >= _REMEMBERED:
+            kernel.launches.clear()
+        kernel.launches[key] = result
     return result
+
+
+def _launch_key(arguments: dict[str, Argument], constants: dict[str, Any], on: str | Target | None) -> Any:
+    """Everything but addresses that a launch depends on; None if a constant cannot be told from others."""
+    parts: list[Any] = [on, tuple((n, type(v), v) for n, v in constants.items())]
+    for a in arguments.values():
+        if isinstance(a, TensorArg):
+            parts.append((a.dtype.name, a.shape, a.strides, a.alignment, a.target, type(a.data)))
+        else:
+            parts.append(None if a is None else (a.dtype.name, a.value))
+    key = tuple(parts)
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key

@@ -69,9 +69,10 @@ class Numerics:
 
     ulp: for each mathematical function, the largest error in units in the last place of its float32 result.
     flushes: whether float32 subnormals count as zero. float8: for each float8 dtype "native", "emulated" or
-    "refused".
+    "refused". atomics: dtypes that kt.store_add adds in.
     """
 
     ulp: dict[str, float]
     flushes: bool = False
     float8: dict[str, str] = field(default_factory=dict)
+    atomics: tuple[str, ...] = ("float32", "float64", "int32", "uint32", "int64", "uint64")

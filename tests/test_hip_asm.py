@@ -1,7 +1,7 @@
 """Compiled AMD assembly, run instruction by instruction on the CPU, and what its main loops hold.
 
-The interpreter is not part of this project: it is used where its folder stands beside the checkout. It checks waits,
-barriers and bounds of every access, and counts bank conflicts of shared memory as measured on the device.
+The interpreter is not part of this project: it is used where its folder stands beside the checkout. It checks
+waits, barriers and bounds of every access, and counts bank conflicts of shared memory.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def test_resources_are_read_from_the_code_object():
     example = EXAMPLES["matmul"]
     compiled = library("matmul").compile("hip:gfx950", *example.args, BM=128, BN=128, BK=64)
     said = codeobject.metadata(compiled.code)
-    assert said[".name"] == "kt_matmul"
+    assert said[".name"] == "matmul_kernel"
     taken = codeobject.resources(compiled.code, "gfx950")
     assert taken["shared_bytes"] == compiled.shared_bytes
     assert f".vgpr_count:     {taken['registers']}" in compiled.asm
@@ -179,6 +179,6 @@ def test_resources_are_read_from_the_code_object():
 
 def test_spills_are_an_error_with_advice():
     example = EXAMPLES["matmul"]
-    with pytest.raises(kt.errors.UnavailableError, match="spills|shared memory") as caught:
+    with pytest.raises(kt.errors.UnavailableError, match=r"spills|shared memory") as caught:
         library("matmul").compile("hip:gfx1100", *example.args, BM=256, BN=256, BK=64)
     assert "smaller tiles" in str(caught.value)

@@ -370,4 +370,4 @@ def test_a_text_with_a_fault_is_found_by_the_check() -> None:
 
     text = source("softmax").replace("kt_barrier();", "kt_barrier(threadgroup_size);", 1)
     with pytest.raises(sim.BuildError, match="threadgroup_size"):
-        sim.check(text, VENDOR, "kt_softmax", "apple7")
+        sim.check(text, VENDOR, "softmax_kernel", "apple7")

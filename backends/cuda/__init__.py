@@ -7,9 +7,9 @@ import os
 from importlib.util import find_spec
 from typing import Any
 
-from kittens.arguments import TensorArg
+from kittens.arguments import TensorArg, contiguous
 from kittens.dtypes import DType, as_dtype
-from kittens.errors import DTypeError, UnavailableError
+from kittens.errors import UnavailableError
 from kittens.plugins import hookimpl
 from kittens.runtime import Launch, Run
 from kittens.targets import Numerics, Target, TargetInfo
@@ -56,28 +56,43 @@ def kittens_targets() -> list[TargetInfo]:
 
 @hookimpl
 def kittens_adopt(array: Any) -> TensorArg | None:
+    library = type(array).__module__.partition(".")[0]
+    if library == "torch":
+        return _adopt_torch(array)
+    if library == "cupy":
+        strides = tuple(s // array.itemsize for s in array.strides)
+        return _describe(as_dtype(array.dtype), array.shape, strides, array.data.ptr, array.device.id, array, True)
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is None:
         return None
-    dtype = _dtype(array, interface)
-    size = dtype.bytes
-    shape = tuple(interface["shape"])
-    strides = interface.get("strides")
-    if strides is None:
-        from kittens.arguments import contiguous
-
-        elements = contiguous(shape)
-    else:
-        elements = tuple(s // size for s in strides)
+    dtype, shape = as_dtype(interface["typestr"]), tuple(interface["shape"])
+    given = interface.get("strides")
+    strides = contiguous(shape) if given is None else tuple(s // dtype.bytes for s in given)
     address, read_only = interface["data"]
-    device = getattr(getattr(array, "device", None), "id", None)
-    if device is None:
-        device = getattr(getattr(array, "device", None), "index", None) or 0
-    end = address + size * (1 + sum(max(0, s * (n - 1)) for s, n in zip(elements, shape)))
-    span = (("cuda", device), address, end) if 0 not in shape else None
-    target = Target("cuda") if device == 0 else Target("cuda", index=device)
+    return _describe(dtype, shape, strides, address, 0, array, not read_only)
+
+
+def _adopt_torch(tensor: Any) -> TensorArg | None:
+    if not getattr(tensor, "is_cuda", False):
+        return None
+    dtype = as_dtype(str(tensor.dtype)[6:])  # without "torch."
+    return _describe(dtype, tuple(tensor.shape), tensor.stride(), tensor.data_ptr(), tensor.device.index or 0, tensor, True)
+
+
+def _describe(
+    dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...], address: int, device: int, owner: Any, writable: bool
+) -> TensorArg:
+    span = None
+    if 0 not in shape:
+        high = sum(s * (n - 1) for s, n in zip(strides, shape) if s > 0)
+        span = (("cuda", device), address, address + dtype.bytes * (1 + high))
     alignment = min(16, address & -address) if address else 16
-    return TensorArg(dtype, shape, elements, target, _Device(address, array), not read_only, alignment, span)
+    return TensorArg(dtype, shape, strides, _target(device), _Device(address, owner), writable, alignment, span)
+
+
+@functools.cache
+def _target(device: int) -> Target:
+    return Target("cuda") if device == 0 else Target("cuda", index=device)
 
 
 class _Device:
@@ -88,14 +103,6 @@ class _Device:
     def __init__(self, ptr: int, owner: Any):
         self.ptr = ptr
         self.owner = owner
-
-
-def _dtype(array: Any, interface: dict[str, Any]) -> DType:
-    name = str(getattr(array, "dtype", "")).removeprefix("torch.")
-    try:
-        return as_dtype(name)
-    except DTypeError:
-        return as_dtype(interface["typestr"])
 
 
 @hookimpl
@@ -170,11 +177,13 @@ def kittens_launch(target: Target, launch: Launch) -> Run | None:
     if target.backend != "cuda":
         return None
     how = "simulate" if target.simulated else "execute"
-    # A fault of the kernel itself is reported before any device is looked for.
-    launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
     if how in missing():
-        raise UnavailableError(f"{target} cannot run kernel {launch.kernel.name}: {missing()[how]}",
-                               hint="run it on the reference with on='numpy'; `kittens doctor` says what this machine can do")  # fmt: skip
+        # A fault of the kernel itself is reported before any device is looked for.
+        launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
+        raise UnavailableError(
+            f"{target} cannot run kernel {launch.kernel.name}: {missing()[how]}",
+            hint="run it on the reference with on='numpy'; `kittens doctor` says what this machine can do",
+        )
     if target.simulated:
         from kittens.backends.cuda.sim import VENDOR
         from kittens.codegen.pipeline import run_simulated
@@ -183,8 +192,8 @@ def kittens_launch(target: Target, launch: Launch) -> Run | None:
         return Run(launch.kernel.name, str(target), "simulated", launch.grid, launch.constants)
     from kittens.backends.cuda.launch import execute
 
-    execute(target, launch)
-    return Run(launch.kernel.name, str(target), "executed", launch.grid, launch.constants)
+    again = execute(target, launch)
+    return Run(launch.kernel.name, str(target), "executed", launch.grid, launch.constants, again)
 
 
 @hookimpl

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,11 +60,16 @@ def compiled(function: Function, arch: str) -> Artifact:
     return known[arch]
 
 
-def execute(target: Target, launch: Launch) -> None:
-    """Run a launch on a GPU. NumPy arrays are copied there and outputs back; device arrays are used as they are."""
+def execute(target: Target, launch: Launch) -> Callable[[dict[str, Argument]], None]:
+    """Run a launch on a GPU; returns the way to run it again on other arguments of the same kind.
+
+    NumPy arrays are copied there and outputs back; device arrays are used as they are.
+    """
     index = _device(target)
     function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
-    run_artifact(compiled(function, target.arch or device_arch(index)), launch.arguments, launch.grid, index)
+    ready = Prepared(compiled(function, target.arch or device_arch(index)), launch.arguments, launch.grid, index)
+    ready(launch.arguments)
+    return ready
 
 
 def _device(target: Target) -> int:
@@ -82,36 +88,67 @@ def run_saved(target: Target, artifact: Artifact, arguments: dict[str, Argument]
 
 def run_artifact(artifact: Artifact, arguments: dict[str, Argument], grid: Sequence[int], index: int) -> None:
     """Run compiled code on a device, on its current stream."""
-    import cupy
+    Prepared(artifact, arguments, grid, index)(arguments)
 
-    check_outputs(arguments, set(artifact.written))
-    programs = math.prod(grid)
-    if programs == 0:
-        return
-    if programs >= 2**31:
-        raise UnavailableError(f"a grid of {programs} programs: 2^31 - 1 at most")
-    with cupy.cuda.Device(index):
+
+class Prepared:
+    """Compiled code with all that stays the same from call to call: call it with arguments that differ in addresses alone."""
+
+    def __init__(self, artifact: Artifact, arguments: dict[str, Argument], grid: Sequence[int], index: int):
+        self.artifact = artifact
+        self.grid = tuple(grid)
+        self.index = index
+        self.written = set(artifact.written)
+        self.programs = math.prod(grid)
+        if self.programs >= 2**31:
+            raise UnavailableError(f"a grid of {self.programs} programs: 2^31 - 1 at most")
+        self.values = values(artifact.parameters, arguments, grid, lambda name, argument: None)
+        self.pointers = [(i, p.name) for i, p in enumerate(artifact.parameters) if p.kind == "pointer"]
+        if self.programs:
+            _, self.kernel = _module(artifact.code, artifact.entry, index, artifact.shared_bytes)
+
+    def __call__(self, arguments: dict[str, Argument]) -> None:
+        """Run on the device's current stream. Raises CheckError for what the driver reports."""
+        import cupy
+
+        check_outputs(arguments, self.written)
+        if not self.programs:
+            return
+        given = list(self.values)
         copies: list[tuple[Any, Any]] = []
+        with cupy.cuda.Device(self.index):
+            for i, name in self.pointers:
+                data = arguments[name].data  # type: ignore[union-attr]
+                if isinstance(data, np.ndarray):
+                    held, address = _to_device(data)
+                    copies.append((data if name in self.written else None, held))
+                else:
+                    address = data.ptr
+                given[i] = np.uint64(address)
+            try:
+                with _stream(arguments, self.pointers):
+                    self.kernel(
+                        (self.programs,), (self.artifact.threads,), tuple(given), shared_mem=self.artifact.shared_bytes
+                    )
+                if copies:
+                    cupy.cuda.runtime.deviceSynchronize()
+            except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
+                raise CheckError(f"{self.artifact.kernel} on cuda:{self.index}, grid {self.grid}: {error}") from error
+            for host, held in copies:
+                if host is not None:
+                    _from_device(host, held)
 
-        def pointer(name: str, argument: TensorArg) -> Any:
-            data = argument.data
-            if isinstance(data, np.ndarray):
-                held, address = _to_device(data)
-                copies.append((data if name in artifact.written else None, held))
-                return np.uint64(address)
-            return np.uint64(data.ptr)
 
-        given = values(artifact.parameters, arguments, grid, pointer)
-        _, kernel = _module(artifact.code, artifact.entry, index, artifact.shared_bytes)
-        try:
-            kernel((programs,), (artifact.threads,), tuple(given), shared_mem=artifact.shared_bytes)
-            if copies:
-                cupy.cuda.runtime.deviceSynchronize()
-        except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
-            raise CheckError(f"{artifact.kernel} on cuda:{index}, grid {tuple(grid)}: {error}") from error
-        for host, held in copies:
-            if host is not None:
-                _from_device(host, held)
+def _stream(arguments: dict[str, Argument], pointers: Sequence[tuple[int, str]]) -> Any:
+    """The caller's current stream: torch's where the arrays are torch's, else CuPy's."""
+    for _, name in pointers:
+        owner: Any = getattr(arguments[name].data, "owner", None)  # type: ignore[union-attr]
+        if type(owner).__module__.partition(".")[0] == "torch":
+            import cupy
+            import torch
+
+            return cupy.cuda.ExternalStream(torch.cuda.current_stream(owner.device).cuda_stream)
+    return contextlib.nullcontext()
 
 
 def _span(array: Any) -> tuple[int, int]:

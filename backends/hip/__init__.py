@@ -1,4 +1,4 @@
-"""AMD GPUs, after HipKittens: HIP text compiled by clang without ROCm, run through hip-python, or on the CPU simulator."""
+"""AMD GPUs, after HipKittens: HIP compiled by clang without ROCm, run by hip-python or the simulator."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def kittens_targets() -> list[TargetInfo]:
 def kittens_numerics(target: Target) -> Numerics | None:
     if target.backend != "hip":
         return None
-    # Largest errors of the device headers' functions, in units in the last place (tests/test_sim_math.py measures them).
+    # Largest errors of the device headers' functions, in units in the last place; tests/test_sim_math.py.
     ulp = {
         "exp": 2.0,
         "exp2": 2.0,
@@ -92,6 +92,15 @@ def kittens_numerics(target: Target) -> Numerics | None:
         for n in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")
     }
     return Numerics(ulp, float8=float8)
+
+
+@hookimpl
+def kittens_tunables(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str, int] | None:
+    if target.backend != "hip":
+        return None
+    from kittens.backends.hip.tunables import shipped
+
+    return shipped(target, kernel, arguments)
 
 
 def _machine(target: Target) -> Any:
@@ -133,16 +142,16 @@ def kittens_launch(target: Target, launch: Launch) -> Run | None:
         return None
     how = "simulate" if target.simulated else "execute"
     # A fault of the kernel itself is reported before any device is looked for.
-    launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
+    function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
     if how in missing():
         raise UnavailableError(f"{target} cannot run kernel {launch.kernel.name}: {missing()[how]}",
-                               hint="run it on the reference with on='numpy'; `kittens doctor` says what this machine can do")  # fmt: skip
+                               hint="run it with on='numpy'; `kittens doctor` says what this machine can do")  # fmt: skip
     if target.simulated:
         from kittens.backends.hip.machine import DEFAULT, machine_for
         from kittens.backends.hip.sim import VENDOR
         from kittens.codegen.pipeline import run_simulated
 
-        run_simulated(launch, machine_for(target.arch or DEFAULT, launch.arguments), VENDOR)
+        run_simulated(launch, machine_for(target.arch or DEFAULT, function, launch.arguments), VENDOR)
         return Run(launch.kernel.name, str(target), "simulated", launch.grid, launch.constants)
     from kittens.backends.hip.launch import execute
 
@@ -159,7 +168,7 @@ def kittens_run(target: Target, artifact: Any, arguments: Any, grid: Any) -> Run
     how = "simulate" if target.simulated else "execute"
     if how in missing():
         raise UnavailableError(f"{target} cannot run {artifact.kernel}: {missing()[how]}")
-    if "kt_copy_linear" in artifact.source and far(arguments):
+    if far(artifact.source, artifact.parameters, arguments):
         raise UnavailableError(
             f"{artifact.kernel} was compiled for tensors whose rows lie closer together",
             hint="call the kernel itself",

@@ -1,6 +1,7 @@
 """What a compiled AMD kernel takes, read from its ELF file: registers, spills, LDS, where its arguments lie.
 
-The notes are MessagePack (LLVM, "User Guide for AMDGPU Backend", code object metadata); this reads the types they use.
+The notes are MessagePack (LLVM, "User Guide for AMDGPU Backend", code object metadata); this reads the
+types they use.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from typing import Any
 
 _NOTE_SECTION, _METADATA_NOTE = 7, 32
 _NUMBERS = {0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q", 0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q"}
-_SIZED = {0xD9: (str, ">B"), 0xDA: (str, ">H"), 0xDB: (str, ">I"), 0xDC: (list, ">H"), 0xDD: (list, ">I"), 0xDE: (dict, ">H"), 0xDF: (dict, ">I")}  # fmt: skip
+_SIZED = {
+    0xD9: (str, ">B"), 0xDA: (str, ">H"), 0xDB: (str, ">I"), 0xDC: (list, ">H"), 0xDD: (list, ">I"),
+    0xDE: (dict, ">H"), 0xDF: (dict, ">I"),
+}  # fmt: skip
 _FIXED = {0xC0: None, 0xC2: False, 0xC3: True}
 
 
@@ -31,9 +35,11 @@ def metadata(code: bytes) -> dict[str, Any]:
 
 
 def resources(code: bytes, arch: str) -> dict[str, Any]:
-    """What a code object's kernel takes. `registers` are vector registers, `accumulators` those of them that only matrix
-    instructions reach, `spilled` counts vector registers kept in memory, `scalar_spills` scalar registers kept in lanes
-    of vector registers, `occupancy` groups of lanes that a SIMD holds.
+    """What a code object's kernel takes.
+
+    `registers` are vector registers, `accumulators` those of them that only matrix instructions reach,
+    `spilled` counts vector registers kept in memory, `scalar_spills` scalar registers kept in lanes of
+    vector registers, `occupancy` groups of lanes that a SIMD holds.
     """
     k = metadata(code)
     registers, shared = k[".vgpr_count"], k[".group_segment_fixed_size"]
@@ -90,4 +96,4 @@ def _read(data: bytes, at: int) -> tuple[Any, int]:
     for _ in range(count * (2 if kind is dict else 1)):
         item, at = _read(data, at)
         items.append(item)
-    return (dict(zip(items[::2], items[1::2])) if kind is dict else items), at
+    return (dict(zip(items[::2], items[1::2], strict=True)) if kind is dict else items), at

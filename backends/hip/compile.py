@@ -20,7 +20,7 @@ from kittens.ir import Function
 from kittens.sim.vendor import DEVICE
 
 _HEADERS = Path(__file__).resolve().parent / "device"
-_MISSING = "clang for AMD GPUs is not installed: pip install 'kittens-gpu[compile]' (or [hip]) brings the package ziglang"
+_MISSING = "clang for AMD GPUs is missing: pip install 'kittens-gpu[compile]' (or [hip]) brings it"
 _MARK = b"\0\0\0\0code object\0"
 
 
@@ -36,15 +36,15 @@ def headers() -> dict[str, str]:
 
 
 def compile_source(function: Function, source: Source, arch: str) -> Artifact:
-    """The compiled kernel, a code object that hipModuleLoadData takes; from the disk cache if it was compiled before.
+    """The compiled kernel; from the disk cache if it was compiled before.
 
     Raises UnavailableError without a compiler, and for a kernel that spills registers.
     """
     if available():
         raise UnavailableError(available())
     options = (
-        "-x", "hip", f"--offload-arch={arch}", "--cuda-device-only", "-nogpulib", "-nogpuinc", "-fuse-cuid=none",
-        "-std=c++17", "-O3", "-ffp-contract=off", "-Wno-pass-failed",
+        "-x", "hip", f"--offload-arch={arch}", "--cuda-device-only", "-nogpulib", "-nogpuinc",
+        "-fuse-cuid=none", "-std=c++17", "-O3", "-ffp-contract=off", "-Wno-pass-failed",
     )  # fmt: skip
     parts = (
         "code object",
@@ -58,7 +58,7 @@ def compile_source(function: Function, source: Source, arch: str) -> Artifact:
     taken = resources(code, arch)
     if taken["spilled"] or taken["scratch_bytes"]:
         raise UnavailableError(
-            f"{source.entry} spills {taken['spilled']} registers, {taken['scratch_bytes']} bytes to memory, on {arch}",
+            f"{source.entry} spills {taken['spilled']} registers on {arch}: {taken['scratch_bytes']} bytes",
             hint="use smaller tiles (the kernel's tunables)",
             location=function.location,
         )

@@ -86,10 +86,10 @@ def packed(code: bytes, arguments: Sequence[Any]) -> bytes:
 
 
 def execute(target: Target, launch: Launch) -> None:
-    """Run a launch on a GPU. NumPy arrays are copied there and outputs back; device arrays are used as they are."""
+    """Run a launch on a GPU. NumPy arrays are copied there and back; device arrays are used as they are."""
     index = target.index or 0
     function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
-    chosen = machine_for(target.arch or device_arch(index), launch.arguments)
+    chosen = machine_for(target.arch or device_arch(index), function, launch.arguments)
     run_artifact(compiled(function, chosen), launch.arguments, launch.grid, index)
 
 
@@ -162,6 +162,6 @@ def _span(array: Any) -> tuple[int, int]:
     """(offset of the lowest byte, number of bytes) of the memory that an array covers."""
     if not array.size:
         return 0, 16
-    steps = [s * (n - 1) for s, n in zip(array.strides, array.shape)]
+    steps = [s * (n - 1) for s, n in zip(array.strides, array.shape, strict=True)]
     low = sum(min(0, s) for s in steps)
     return low, sum(max(0, s) for s in steps) + array.itemsize - low

@@ -1,17 +1,22 @@
 """AMD GPUs as the shared planner sees them: MFMA on CDNA (64 lanes), WMMA on RDNA (32 lanes).
 
-Products are computed as D^T = B^T A^T: an accumulator's registers run down a column of the instruction's D, which is
-then a row of ours, so that rows are reduced in registers and results are stored in wide pieces.
+Products are computed as D^T = B^T A^T: an accumulator's registers run down a column of the instruction's D,
+which is then a row of ours, so that rows are reduced in registers and results are stored in wide pieces.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from kittens.arguments import Argument, TensorArg
+from kittens.artifact import Parameter
 from kittens.backends.hip.fragments import ACCESSES, LANES, MFMA, TRANSPOSING_READS, WMMA
 from kittens.codegen import Dialect, Machine, MatrixOp, Move
+from kittens.codegen.pipeline import planned
+from kittens.ir import Function
 from kittens.layouts import Product, Xor, flip
 
 #: LDS that one program may use, in bytes (LLVM AMDGPU usage; clang refuses more).
@@ -35,7 +40,10 @@ def _pairs(arch: str) -> list[tuple[Product, str]]:
     """Two instructions as one of twice the k, for operands that are read in 16 bytes a lane."""
     wide, half = MFMA["i32_16x16x64_i8"].a, MFMA["f32_16x16x32"].a
     rows = {
-        "gfx942": (("f32_16x16x16", half, "16x16x32"), ("i32_16x16x32_i8", wide, "16x16x64"), ("f32_16x16x32_fp8_fnuz", wide, "16x16x64")),
+        "gfx942": (
+            ("f32_16x16x16", half, "16x16x32"), ("i32_16x16x32_i8", wide, "16x16x64"),
+            ("f32_16x16x32_fp8_fnuz", wide, "16x16x64"),
+        ),
         "gfx950": (("f32_16x16x32_fp8", wide, "16x16x64"),),
     }  # fmt: skip
     return [
@@ -74,18 +82,21 @@ def _moves(arch: str) -> tuple[Move, ...]:
             TRANSPOSING_READS[f"ds_read_b64_tr_b{bits}"],
             bits,
             64 // bits,
-            lambda words, at, f=f"kt_ds_read_tr{bits}_b64": _read(f, words, at),
+            partial(_read, f"kt_ds_read_tr{bits}_b64"),
             ACCESSES[arch].get(f"ds_read_b64_tr_b{bits}", ACCESSES[arch]["ds_read_b64"]),
-        )  # type: ignore[misc]
+        )
         for bits in (16, 8)
     )
 
 
 #: Found by kittens.layouts.find_swizzle: for rows read by transposing reads, and for 8-byte reads.
-_MORE_SWIZZLES = {
+_MORE_SWIZZLES: dict[int, tuple[tuple[Xor, ...], ...]] = {
     128: ((Xor(7, 3, 4),), (Xor(7, 2, 5),), (Xor(7, 3, 4), Xor(10, 1, 6)), (Xor(7, 2, 5), Xor(10, 1, 4))),
     64: ((Xor(8, 2, 4),),),
 }
+
+
+_PLAIN = re.compile(r"ds_read_[bu]\d+")
 
 
 def _entry(name: str, parameters: Sequence[tuple[str, str]], threads: int, shared: int) -> str:
@@ -100,19 +111,24 @@ DIALECT = Dialect("kt_hip.h", _entry, ".hip", counter="kt_i32")
 PITCH = 1 << 23
 
 
-def machine_for(arch: str, arguments: dict[str, Argument]) -> Machine:
-    """The machine for some arguments: without linear copies where a tensor's rows lie too far apart for them."""
-    return (
-        replace(machine(arch), target=f"hip:{arch} (far rows)", linear=())
-        if far(arguments)
-        else machine(arch)
-    )
+def machine_for(arch: str, function: Function, arguments: dict[str, Argument]) -> Machine:
+    """The machine for some arguments: without linear copies where rows lie too far apart for them."""
+    near = machine(arch)
+    source = planned(function, near)[1]
+    if not far(source.text, source.parameters, arguments):
+        return near
+    return replace(near, target=f"hip:{arch} (far rows)", linear=())
 
 
-def far(arguments: dict[str, Argument]) -> bool:
-    """Whether the rows of some tensor lie too far apart, or backwards, for linear copies."""
-    tensors = [a for a in arguments.values() if isinstance(a, TensorArg)]
-    return any(not 0 <= s * t.dtype.bytes < PITCH for t in tensors for s in t.strides[-2:])
+def far(text: str, parameters: Sequence[Parameter], arguments: dict[str, Argument]) -> bool:
+    """Whether rows that an emitted kernel copies linearly lie too far apart for that, or backwards."""
+    pitches = set(re.findall(r"\bpitch\w* = kt_u32\((\w+)\)", text))
+    for p in parameters:
+        argument = arguments.get(p.name)
+        if p.text in pitches and p.kind == "stride" and isinstance(argument, TensorArg):
+            if not 0 <= argument.strides[p.axis] * argument.dtype.bytes < PITCH:
+                return True
+    return False
 
 
 def machine(arch: str) -> Machine:
@@ -129,14 +145,11 @@ def machine(arch: str) -> Machine:
         moves=_moves(arch),
         swizzles={128: (Xor(8, 3, 4),), 64: (Xor(7, 2, 4),), 32: (Xor(7, 1, 4),)},
         more_swizzles=_MORE_SWIZZLES,
-        reads={
-            a.size: a
-            for a in ACCESSES.get(arch, {}).values()
-            if a.name.startswith("ds_read") and "_tr_" not in a.name
-        },
+        reads={a.size: a for a in ACCESSES.get(arch, {}).values() if _PLAIN.fullmatch(a.name)},
         linear=(16,) if arch == "gfx950" else (),
         stages=4 if arch == "gfx950" else 2,
         long_stages=2,
         unrolled=arch == "gfx950",
         transposed=True,
+        parts=8 if LANES[arch] == 64 else 0,  # dies of CDNA 3 and 4, as AMD's tuning guides have them
     )

@@ -68,7 +68,9 @@ def kittens_numerics(target: Target) -> Numerics | None:
         "erf": 3.0,
     }
     names = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
-    return Numerics(ulp, flushes=True, float8=dict.fromkeys(names, "emulated"))
+    from kittens.backends.metal.machine import ATOMICS
+
+    return Numerics(ulp, flushes=True, float8=dict.fromkeys(names, "emulated"), atomics=ATOMICS)
 
 
 @hookimpl

@@ -14,6 +14,8 @@ DEFAULT = "apple7"
 SHARED_BYTES = 32768
 
 #: 32-bit registers of a thread (dougallj, applegpu). With more than about half of them a core is not full.
+#: Types that device memory adds in at once (MSL has 64-bit atomics for minimum and maximum only).
+ATOMICS = ("float32", "int32", "uint32")
 REGISTERS = 128
 
 _PRODUCTS = (("bfloat16", "bf16"), ("float16", "f16"), ("float32", "f32"))
@@ -72,4 +74,5 @@ def machine(arch: str) -> Machine:
         pad=PAD,
         stages=1,
         direct=2,
+        atomics=ATOMICS,
     )

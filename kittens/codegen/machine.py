@@ -74,7 +74,9 @@ class Machine:
     linear: those of `copies` for which data lands in shared memory lane after lane, from a buffer that knows its range.
     unrolled: whether loops with rings are written out once for each slot, so that its addresses are constants.
     reads: plain reads of shared memory, by bytes a lane. more_swizzles: tried where the first has bank conflicts.
+    atomics: dtypes that memory adds in at once.
     transposed: whether products are computed as D^T = B^T A^T, so that a lane holds neighbours of one row of D.
+    parts: of the device, each with a cache of its own, to which programs are dealt in turn.
     """
 
     target: str
@@ -96,7 +98,9 @@ class Machine:
     reads: dict[int, Access] = field(default_factory=dict)
     more_swizzles: dict[int, tuple[tuple[Xor, ...], ...]] = field(default_factory=dict)
     transposed: bool = False
+    atomics: tuple[str, ...] = ("float32", "int32", "uint32", "int64", "uint64")
     direct: int = 0
+    parts: int = 0
 
     def products_for(self, a: str, b: str) -> list[MatrixOp]:
         """The instructions for operands of these element types, the preferred one first."""

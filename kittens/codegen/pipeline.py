@@ -10,9 +10,11 @@ from kittens.arguments import Argument
 from kittens.artifact import Artifact
 from kittens.codegen.emit import Source, emit
 from kittens.codegen.machine import Machine
+from kittens.codegen.placement import dtype_of
 from kittens.codegen.plan import Plan, make_plan
 from kittens.codegen.simulate import simulate
-from kittens.ir import Function
+from kittens.dtypes import BY_NAME
+from kittens.ir import Function, base
 from kittens.runtime import Launch
 
 if TYPE_CHECKING:
@@ -44,11 +46,18 @@ def artifact(function: Function, source: Source, target: str, code: bytes, resou
         grid_rank=function.grid_rank,
         signature=tuple((v.name, str(v.type)) for v in function.params),
         written=tuple(sorted(function.stored())),
+        unordered=tuple(sorted(_unordered(function))),
         constants=function.constants,
         resources=resources,
         asm=asm,
         packed=source.packed,
     )
+
+
+def _unordered(function: Function) -> set[str]:
+    """Outputs whose floats depend on the order of programs."""
+    adds = [op for op in function.body.walk() if op.name == "store_add" and BY_NAME[dtype_of(op.operands[-1])].is_float]
+    return {base(op.operands[0]).name for op in adds}
 
 
 def run_simulated(launch: Launch, machine: Machine, vendor: Vendor) -> None:

@@ -91,6 +91,12 @@ def make_plan(function: Function, machine: Machine) -> Plan:
         for value in (*op.operands, *op.results):
             if dtype_of(value) == "float64":
                 raise UnavailableError(f"{machine.target} has no float64: it exists on the reference only", hint="convert with .to(kt.float32), or run on numpy", location=op.location)
+        if op.name == "store_add" and dtype_of(op.operands[-1]) not in machine.atomics:
+            raise UnavailableError(
+                f"{machine.target} does not add {dtype_of(op.operands[-1])} in memory",
+                hint=f"kt.store_add there takes {', '.join(machine.atomics)}",
+                location=op.location,
+            )
     plan = Plan(function, machine, place(function, machine))
     _stage(plan)
     _fit(plan)

@@ -14,7 +14,7 @@ from kittens.layouts import Cost, Shared, Tiled
 def collective(
     layout: Tiled, pattern: lay.Linear, move_bits: int, elements: int, bits: int, cols: int, per_step: int
 ) -> tuple[Tiled, int] | None:
-    """Where lanes point for a collective load to fill a layout, and the registers it fills; None if it cannot."""
+    """Where lanes point for a collective load to fill a layout, and the registers filled; None if it cannot."""
     if move_bits != bits:
         return None
     filled = 1 << lay.linear.span(pattern.outputs, "register")[1]
@@ -34,7 +34,8 @@ def read_cost(machine: Machine, layout: Tiled, steps: int, shared: Shared) -> Co
     """Cycles to read an operand of `steps` steps along K from a tile; None where the machine does not say."""
     bits = shared.itemsize * 8
     for move in machine.moves:
-        found = collective(layout, move.pattern, move.bits, move.elements, bits, shared.shape[1], layout.registers // steps)
+        each = layout.registers // steps
+        found = collective(layout, move.pattern, move.bits, move.elements, bits, shared.shape[1], each)
         if found is not None:
             return lay.shared_cost(found[0], shared, move.access, group=0) if move.access else None
     width = len(lay.runs(layout, "col", 16 // shared.itemsize)[0]) * shared.itemsize
@@ -42,8 +43,13 @@ def read_cost(machine: Machine, layout: Tiled, steps: int, shared: Shared) -> Co
     return lay.shared_cost(layout, shared, access, group=0) if access else None
 
 
-def tile(machine: Machine, shape: tuple[int, int], itemsize: int, uses: Sequence[tuple[Tiled, int]]) -> tuple[Shared, Cost | None]:
-    """A tile in shared memory that is read without bank conflicts, as far as possible; and what its reads cost."""
+def tile(
+    machine: Machine, shape: tuple[int, int], itemsize: int, uses: Sequence[tuple[Tiled, int]]
+) -> tuple[Shared, Cost | None]:
+    """A tile in shared memory that `uses` read with as few bank conflicts as can be, and what that costs.
+
+    A use is the layout it reads, and its steps along K.
+    """
     panel = next((p for p in (128, 64, 32) if shape[1] * itemsize % p == 0 and p in machine.swizzles), 0)
     if not panel:
         return lay.shared_tile(shape, itemsize, pad=machine.pad), None
@@ -53,8 +59,9 @@ def tile(machine: Machine, shape: tuple[int, int], itemsize: int, uses: Sequence
             shared = lay.panels(shape, itemsize, panel_bytes=panel, xors=xors)
         except ValueError:  # the tile has too few rows
             continue
-        costs = [c for c in (read_cost(machine, layout, steps, shared) for layout, steps in uses) if c is not None]
-        cost = lay.total(costs) if costs else None
+        costs = [read_cost(machine, layout, steps, shared) for layout, steps in uses]
+        known = [c for c in costs if c is not None]
+        cost = lay.total(known) if known else None
         if best is None or (cost is not None and best[1] is not None and cost.actual < best[1].actual):
             best = shared, cost
         if cost is None or cost.actual == cost.ideal:

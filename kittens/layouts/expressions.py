@@ -217,7 +217,7 @@ def offset_expression(shared: Shared, row: str = "row", col: str = "col") -> str
 
 
 def element_expressions(shared: Shared, unit: int, number: str = "number") -> tuple[str, str]:
-    """(row, col) of the element at byte ``number * unit``, for a tile without padding: the way back of a swizzle."""
+    """(row, col) of the element at byte ``number * unit`` of a tile without padding: a swizzle's way back."""
     atom, digits = _absorb_shared(shared)
     back, shift = _element_map(atom), unit.bit_length() - 1
     total = shared.size // unit

@@ -48,8 +48,6 @@ KT_FN float kt_shfl(float x, kt_u32 lane KT_SITE) {
   KT_HERE;
   return kt_bit_cast<float>(__builtin_amdgcn_ds_bpermute(int(lane << 2), kt_bit_cast<int>(x)));
 }
-template <class T>
-KT_FN T kt_shfl_xor(T x, kt_u32 mask KT_SITE) { return kt_shfl(x, kt_lane() ^ mask KT_PASS_SITE); }
 // From the lane `by` below (up) or above (down); a lane that has none there keeps its own.
 template <class T>
 KT_FN T kt_shfl_up(T x, kt_u32 by KT_SITE) {
@@ -61,7 +59,7 @@ KT_FN T kt_shfl_down(T x, kt_u32 by KT_SITE) {
   kt_u32 lane = kt_lane();
   return kt_shfl(x, lane + by < KT_LANES ? lane + by : lane KT_PASS_SITE);
 }
-// As kt_shfl_xor, where the mask is known: within the ALU for 1, 2, 3, 7, 8 and 15, without addresses below 32.
+// From lane ^ MASK: within the ALU up to 15, and on gfx950 for 16 and 32; without addresses below 32.
 template <kt_u32 MASK, class T>
 KT_FN T kt_shfl_xor_by(T x KT_SITE) {
   KT_HERE;
@@ -69,17 +67,41 @@ KT_FN T kt_shfl_xor_by(T x KT_SITE) {
   if constexpr (MASK < 4u) {
     constexpr int quad = int(0u ^ MASK) | int(1u ^ MASK) << 2 | int(2u ^ MASK) << 4 | int(3u ^ MASK) << 6;
     return kt_bit_cast<T>(__builtin_amdgcn_mov_dpp(v, quad, 0xf, 0xf, true));
-  } else if constexpr (MASK == 7u) {
-    return kt_bit_cast<T>(__builtin_amdgcn_mov_dpp(v, 0x141, 0xf, 0xf, true));  // row_half_mirror
+  } else if constexpr (MASK < 8u) {
+    int mirrored = __builtin_amdgcn_mov_dpp(v, 0x141, 0xf, 0xf, true);  // row_half_mirror: 7
+    if constexpr (MASK == 7u) return kt_bit_cast<T>(mirrored);
+    else return kt_shfl_xor_by<7u ^ MASK>(kt_bit_cast<T>(mirrored) KT_PASS_SITE);
   } else if constexpr (MASK == 8u) {
     return kt_bit_cast<T>(__builtin_amdgcn_mov_dpp(v, 0x128, 0xf, 0xf, true));  // row_ror:8
   } else if constexpr (MASK == 15u) {
     return kt_bit_cast<T>(__builtin_amdgcn_mov_dpp(v, 0x140, 0xf, 0xf, true));  // row_mirror
+#if defined(__gfx950__)
+  } else if constexpr (MASK == 16u) {
+    auto r = __builtin_amdgcn_permlane16_swap(kt_u32(v), kt_u32(v), false, false);
+    return kt_bit_cast<T>(int(kt_lane() & 16u ? r[0] : r[1]));
+  } else if constexpr (MASK == 32u) {
+    auto r = __builtin_amdgcn_permlane32_swap(kt_u32(v), kt_u32(v), false, false);
+    return kt_bit_cast<T>(int(kt_lane() & 32u ? r[0] : r[1]));
+#endif
   } else if constexpr (MASK < 32u) {
     return kt_bit_cast<T>(__builtin_amdgcn_ds_swizzle(v, int(MASK) << 10 | 0x1f));
   } else {
     return kt_bit_cast<T>(__builtin_amdgcn_ds_bpermute(int((kt_lane() ^ MASK) << 2), v));
   }
+}
+template <class T>
+KT_FN T kt_shfl_xor(T x, kt_u32 mask KT_SITE) {
+  if (__builtin_constant_p(mask)) {  // once it is inlined
+    switch (mask) {
+      case 1u: return kt_shfl_xor_by<1u>(x KT_PASS_SITE);
+      case 2u: return kt_shfl_xor_by<2u>(x KT_PASS_SITE);
+      case 4u: return kt_shfl_xor_by<4u>(x KT_PASS_SITE);
+      case 8u: return kt_shfl_xor_by<8u>(x KT_PASS_SITE);
+      case 16u: return kt_shfl_xor_by<16u>(x KT_PASS_SITE);
+      case 32u: return kt_shfl_xor_by<32u>(x KT_PASS_SITE);
+    }
+  }
+  return kt_shfl(x, kt_lane() ^ mask KT_PASS_SITE);
 }
 // The value of one lane, the same in all: it lives in a scalar register.
 KT_FN kt_u32 kt_uniform(kt_u32 x KT_SITE) {

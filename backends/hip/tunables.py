@@ -1,0 +1,65 @@
+"""Shipped tile sizes, by architecture, kernel and bytes in a row of its widest operand.
+
+Attention's are the largest of a few that compile without spills and fit in LDS. The matrix product's are
+256x256 where both sides have them: fewer LDS reads for each matrix instruction (bench/NOTES.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kittens.arguments import TensorArg
+from kittens.targets import Target
+
+#: (rows of up to so many bytes, BM, BN), in order.
+_Sizes = tuple[tuple[int, int, int], ...]
+
+_ATTENTION: dict[str, dict[str, _Sizes]] = {
+    "gfx942": {
+        "attention_forward": ((256, 64, 64), (512, 64, 32), (768, 32, 16), (1024, 16, 16)),
+        "attention_backward_q": ((128, 64, 64), (256, 64, 32), (384, 32, 32), (512, 32, 16), (1024, 16, 16)),
+        "attention_backward_kv": ((128, 64, 64), (256, 64, 32), (384, 32, 32), (512, 32, 16), (1024, 16, 16)),
+    },
+    "gfx950": {
+        "attention_forward": ((256, 64, 64), (512, 64, 32), (1024, 32, 32)),
+        "attention_backward_q": ((256, 64, 64), (512, 32, 32), (1024, 32, 16)),
+        "attention_backward_kv": ((256, 64, 64), (512, 32, 32), (1024, 32, 16)),
+    },
+    "gfx1100": {
+        "attention_forward": ((128, 64, 32), (256, 64, 32), (512, 32, 16), (1024, 16, 16)),
+        "attention_backward_q": ((128, 64, 32), (256, 32, 32), (512, 32, 16), (1024, 16, 16)),
+        "attention_backward_kv": ((128, 16, 32), (256, 16, 32), (512, 16, 16), (1024, 16, 16)),
+    },
+    "gfx1201": {
+        "attention_forward": ((128, 64, 64), (256, 32, 32), (512, 32, 16), (1024, 16, 16)),
+        "attention_backward_q": ((128, 64, 32), (256, 32, 32), (512, 32, 16), (1024, 16, 16)),
+        "attention_backward_kv": ((128, 64, 64), (256, 32, 64), (384, 16, 32), (512, 32, 16), (1024, 16, 16)),
+    },
+}
+
+
+def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str, int]:
+    """Values for a kernel's tunables, or none where the kernel's own first candidates serve."""
+    from kittens.backends.hip.machine import DEFAULT
+
+    arch = target.arch or DEFAULT
+    if kernel == "matmul":
+        return _matmul(arch, arguments["a"], arguments["b"])
+    sizes = _ATTENTION[arch].get(kernel)
+    if sizes is None:
+        return {}
+    q, v = arguments["q"], arguments["v"]
+    bytes_of_row = max(q.shape[-1], v.shape[-1]) * q.dtype.bytes
+    _, rows, columns = next((s for s in sizes if bytes_of_row <= s[0]), sizes[-1])
+    return {"BM": rows, "BN": columns}
+
+
+def _matmul(arch: str, a: TensorArg, b: TensorArg) -> dict[str, int]:
+    rows, columns = a.shape[-2], b.shape[-1]
+    if min(rows, columns) < 512 or a.dtype.bits > 16:
+        return {}
+    if arch == "gfx950" and min(rows, columns) >= 2048:
+        return {"BM": 256, "BN": 256, "BK": 32 if a.dtype.bits == 16 else 64}
+    if arch in ("gfx942", "gfx950"):
+        return {"BM": 128, "BN": 128, "BK": 32 if a.dtype.bits == 16 else 64}
+    return {"BM": 128, "BN": 64, "BK": 32 if a.dtype.bits == 16 else 64}

@@ -1,0 +1,160 @@
+"""Planning and emission: plans say what they should, text is deterministic, gates are errors, artifacts come back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kittens as kt
+from kittens.artifact import Artifact
+from kittens.backends.cuda.machine import machine
+from kittens.codegen import emit, make_plan
+from kittens.codegen.emit import fit
+from kittens.kernels import attention_forward, matmul, softmax
+
+
+def bf16(*shape: int) -> object:
+    return kt.spec("bfloat16", shape)
+
+
+def ir(kernel, *args, **constants):
+    return kernel.ir(*args, **constants)
+
+
+@pytest.fixture(scope="module")
+def product():
+    return ir(matmul, bf16(512, 256), bf16(256, 512), bf16(512, 512))
+
+
+def test_a_product_of_loads_is_staged_in_a_ring(product) -> None:
+    plan = make_plan(product, machine("sm_80"))
+    assert len(plan.staged) == 2
+    assert all(s.loop is not None and s.depth == 3 and s.width == 16 for s in plan.staged.values())
+    assert "ring of 3" in str(plan)
+
+
+def test_attention_needs_no_trip_through_shared_memory_between_its_products() -> None:
+    q = bf16(2, 4, 256, 64)
+    source = str(emit(make_plan(ir(attention_forward, q, q, q, q, None, scale=1.0), machine("sm_80"))))
+    loop = source[source.index("for (kt_i64") :] if "for (kt_i64" in source else source
+    between = loop[loop.index("kt_exp2") : loop.rindex("kt_mma")]
+    assert "kt_put(" not in between and "kt_swap(" not in between.split("kt_exp2")[-1].split("kt_f32x2")[-1]
+
+
+def test_emission_is_deterministic(product) -> None:
+    first, second = (str(emit(make_plan(product, machine("sm_80")))) for _ in range(2))
+    assert first == second
+    assert "acc += x @ y" in first  # the Python line that a block came from
+
+
+def test_aligned_rows_are_copied_in_sixteen_bytes_and_odd_ones_element_by_element() -> None:
+    odd = ir(matmul, bf16(64, 33), bf16(33, 64), bf16(64, 64))
+    widths = sorted(s.width for s in make_plan(odd, machine("sm_80")).staged.values())
+    assert widths == [0, 16]
+
+
+def test_a_tile_too_large_for_shared_memory_is_an_error_with_advice(product) -> None:
+    large = ir(matmul, bf16(512, 256), bf16(256, 512), bf16(512, 512), BM=256, BN=256, BK=256)
+    with pytest.raises(kt.UnavailableError, match=r"shared memory") as caught:
+        emit(make_plan(large, machine("sm_80")))
+    assert "smaller tiles" in str(caught.value)
+
+
+def test_float64_is_refused_with_the_line() -> None:
+    @kt.kernel
+    def double(x, y):
+        kt.store(y, 0, kt.load(x, 0, 8) * 2.0)
+
+    x = kt.spec("float64", (8,))
+    with pytest.raises(kt.UnavailableError, match="float64"):
+        make_plan(double.ir(x, x), machine("sm_80"))
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ((0, 0, 0), "0"),
+        ((0, 1, 2, 3), "r"),
+        ((0, 1, 8, 9), "r % 2 + r / 2 * 8"),
+        ((5, 6, 5, 6), "r % 2 + 5"),
+        ((0, 3, 1), None),
+    ],
+)
+def test_fit(values: tuple[int, ...], text: str | None) -> None:
+    found = fit(values, "r")
+    assert found == text
+    if found is not None:
+        assert tuple(eval(found.replace("/", "//"), {"r": r}) for r in range(len(values))) == values
+
+
+def test_fit_is_right_whenever_it_answers() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        sizes = rng.integers(1, 5, 3)
+        steps = rng.integers(0, 9, 3)
+        n = int(np.prod(sizes))
+        values = tuple(
+            int(sum((r // int(np.prod(sizes[:i]))) % sizes[i] * steps[i] for i in range(3))) for r in range(n)
+        )
+        found = fit(values, "r")
+        assert found is not None
+        assert tuple(eval(found.replace("/", "//"), {"r": r}) for r in range(n)) == values
+
+
+def needs_compiler() -> None:
+    from kittens.backends.cuda.compile import available
+
+    if available():
+        pytest.skip(available())
+
+
+def test_compiled_kernels_say_what_they_take() -> None:
+    needs_compiler()
+    found = softmax.resources("cuda:sm_80", bf16(64, 512), bf16(64, 512))
+    assert found["registers"] > 0 and found["spilled_bytes"] == 0 and found["threads"] % 32 == 0
+
+
+def test_spills_are_an_error_with_advice() -> None:
+    needs_compiler()
+
+    @kt.kernel
+    def greedy(x, y):
+        tile = kt.load(x, (0, 0), (256, 512))
+        total = tile.sum(axis=1)
+        kt.store(y, (0, 0), tile / total[:, None])
+
+    x = kt.spec("float32", (256, 512))
+    with pytest.raises(kt.UnavailableError, match="spills") as caught:
+        greedy.compile("cuda:sm_90a", x, x)
+    assert "smaller tiles" in str(caught.value) and "greedy" in str(caught.value)
+
+
+def test_an_artifact_is_saved_loaded_and_run(tmp_path: Path) -> None:
+    needs_compiler()
+    pytest.importorskip("ziglang")
+    x = np.linspace(-1, 1, 8 * 64, dtype=np.float32).reshape(8, 64)
+    y = np.zeros_like(x)
+    artifact = softmax.compile("cuda:sm_80", x, y)
+    artifact.save(tmp_path / "softmax.kittens")
+    loaded = kt.load(tmp_path / "softmax.kittens")
+    assert isinstance(loaded, Artifact) and loaded.code == artifact.code and loaded.parameters == artifact.parameters
+    run = loaded(x, y, grid=(2, 1, 1)[: loaded.grid_rank], on="cuda:sm_80@sim")
+    assert run.how == "simulated"
+    wanted = np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)
+    assert np.allclose(y[:4], wanted[:4], rtol=1e-5)
+
+
+def test_an_artifact_refuses_what_it_was_not_compiled_for(tmp_path: Path) -> None:
+    needs_compiler()
+    x = np.zeros((8, 64), np.float32)
+    artifact = softmax.compile("cuda:sm_80", x, np.zeros_like(x))
+    with pytest.raises(kt.ArgumentError, match="compiled for"):
+        artifact(x[:, :63], np.zeros((8, 63), np.float32), grid=(2, 1, 1)[: artifact.grid_rank])
+    with pytest.raises(kt.ArgumentError, match="takes"):
+        artifact(x, grid=1)
+    bad = tmp_path / "bad"
+    bad.write_text("nothing")
+    with pytest.raises(kt.ArgumentError, match="not a saved kernel"):
+        kt.load(bad)
