@@ -38,7 +38,7 @@ def _products() -> tuple[MatrixOp, ...]:
 
 
 def _entry(name: str, parameters: Sequence[tuple[str, str]], threads: int, shared: int) -> str:
-    """Tensors are buffers 0, 1, ..; all else stands in one structure behind them, since Metal has 31 buffers."""
+    """Tensors are buffers 0, 1, ..; all else is in one structure behind them: Metal has 31 buffers."""
     pointers = [(c, n) for c, n in parameters if c in _POINTERS]
     rest = [(c, n) for c, n in parameters if c not in _POINTERS]
     listed = [f"{c} {n} [[buffer({i})]]" for i, (c, n) in enumerate(pointers)]
