@@ -176,7 +176,7 @@ def test_resources_are_read_from_the_code_object():
     example = EXAMPLES["matmul"]
     compiled = library("matmul").compile("hip:gfx950", *example.args, BM=128, BN=128, BK=64)
     said = codeobject.metadata(compiled.code)
-    assert said[".name"] == "kt_matmul"
+    assert said[".name"] == "matmul_kernel"
     taken = codeobject.resources(compiled.code, "gfx950")
     assert taken["shared_bytes"] == compiled.shared_bytes
     assert f".vgpr_count:     {taken['registers']}" in compiled.asm

@@ -44,7 +44,7 @@ def _attention(kernel: str, width: int, itemsize: int) -> dict[str, int]:
     row_bytes = width * itemsize
     if kernel == "attention_forward":
         return {"BM": 64, "BN": 32} if row_bytes > 768 else {}
-    if kernel == "attention_backward_q" and width <= 32:
+    if kernel == "attention_backward_q" and (width <= 32 or (64 < width < 128 and itemsize == 2)):
         return {"BM": 64, "BN": 32}
     if row_bytes > 512:
         return {"BM": 32, "BN": 32}

@@ -87,7 +87,10 @@ _CALLS = {
 
 
 def expression(name: str, attrs: dict[str, Any], types: Sequence[str], result: str, x: Sequence[str]) -> str:
-    """The value of an element-by-element operation. `types` are the operands' dtypes, `x` their texts."""
+    """The value of an element-by-element operation. `types` are the operands' dtypes, `x` their texts.
+
+    For random_bits, a third text names the state that neighbours share.
+    """
     if name == "cast":
         return convert(x[0], types[0], result)
     if name == "bitcast":
@@ -95,7 +98,7 @@ def expression(name: str, attrs: dict[str, Any], types: Sequence[str], result: s
     if name == "where":
         return f"({x[0]} ? {x[1]} : {x[2]})"
     if name == "random_bits":
-        return f"kt_random_bits(kt_i64({x[0]}), kt_i64({x[1]}))"
+        return f"kt_random_bits({x[2]}, kt_i64({x[0]}), kt_i64({x[1]}))"
     kind = BY_NAME[types[0]].kind
     if name in COMPARE:
         a, b = (widen(t, types[0]) if kind == "f" else t for t in x)

@@ -150,7 +150,7 @@ class _Emitter:
         if shared > machine.shared_bytes:
             raise UnavailableError(f"{function.name} needs {shared} bytes of shared memory, {machine.target} has {machine.shared_bytes}",
                                    hint="use smaller tiles (the kernel's tunables)", location=function.location)  # fmt: skip
-        entry = f"kt_{function.name}"
+        entry = f"{function.name}_kernel"
         head = [f"// {function.name} for {machine.target}, written by kittens."]
         if function.constants:
             head.append("// " + ", ".join(f"{k}={v!r}" for k, v in function.constants.items()))
@@ -479,8 +479,12 @@ class _Emitter:
         result = op.result
         to = dtype_of(result)
         self.locate(op)
+        state = []
+        if op.name == "random_bits":
+            state = [self.fresh("random")]
+            self.line(f"kt_random_state {state[0]} = {{}};")
         if not is_tile(result):
-            texts = [self.scalar(x) for x in op.operands]
+            texts = [self.scalar(x) for x in op.operands] + state
             self.names[result] = self.fresh(result.name or "t")
             self.line(f"const {cexpr.ctype(to)} {self.names[result]} = {cexpr.expression(op.name, op.attrs, types, to, texts)};")
             return
@@ -488,7 +492,7 @@ class _Emitter:
         readers = [self.reader(x, layout) for x in op.operands]
         name = self.fresh(result.name or "t")
         self.line(f"{cexpr.ctype(to)} {name}[{layout.registers}];")
-        text = cexpr.expression(op.name, op.attrs, types, to, [f("r") for f in readers])
+        text = cexpr.expression(op.name, op.attrs, types, to, [f("r") for f in readers] + state)
         self.line(f"KT_EACH(r, {layout.registers}) {name}[r] = {text};")
         self.held[result] = (name, layout)
 
@@ -728,7 +732,9 @@ class _Emitter:
             self._copy_linear(staged, view, buffer, at, limits)
             self.close()
             return
-        self.open(f"KT_EACH(share, {-(-total // threads)})")
+        # Copies of single elements are many, and their addresses would take all registers: they stay a loop.
+        shares = -(-total // threads)
+        self.open(f"KT_EACH(share, {shares})" if staged.width else f"KT_BY_FOURS for (int share = 0; share < {shares}; ++share)")
         self.line(f"const int number = share * {threads} + tid, row = number / {per_row}, col = number % {per_row}" + (f" * {vector};" if vector > 1 else ";"))
         to = f"{buffer} + {_paren(lay.offset_expression(shared))}"
         guard = f"if (number < {total}) " if total % threads else ""

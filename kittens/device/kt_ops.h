@@ -18,6 +18,9 @@
 #ifndef KT_ROLLED
 #define KT_ROLLED _Pragma("unroll 1")
 #endif
+#ifndef KT_BY_FOURS
+#define KT_BY_FOURS _Pragma("unroll 4")
+#endif
 #ifndef KT_LOCAL
 #define KT_LOCAL  // the address space of local variables, where there is one to name
 #endif
@@ -155,21 +158,35 @@ KT_FN kt_u8 kt_f32_to_e8m0(float x) {
 
 // ---- random numbers: Philox-4x32-10, word c mod 4 of block c div 4
 
-KT_FN kt_u32 kt_random_bits(kt_i64 seed, kt_i64 counter) {
-  kt_u32 k0 = kt_u32(seed), k1 = kt_u32(kt_u64(seed) >> 32);
+// The last block is kept: neighbours that are asked for in turn share its work.
+struct kt_random_state {
+  kt_u64 block;
+  bool made;
+  kt_u32 x0, x1, x2, x3;
+};
+KT_FN kt_u32 kt_random_bits(KT_LOCAL kt_random_state& state, kt_i64 seed, kt_i64 counter) {
   kt_u64 block = kt_u64(counter) >> 2;
-  kt_u32 x0 = kt_u32(block), x1 = kt_u32(block >> 32), x2 = 0u, x3 = 0u;
-  KT_UNROLL for (int round = 0; round < 10; ++round) {
-    kt_u64 p0 = kt_u64(x0) * 0xD2511F53u, p1 = kt_u64(x2) * 0xCD9E8D57u;
-    x0 = kt_u32(p1 >> 32) ^ x1 ^ k0;
-    x2 = kt_u32(p0 >> 32) ^ x3 ^ k1;
-    x1 = kt_u32(p1);
-    x3 = kt_u32(p0);
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
+  if (!state.made || block != state.block) {
+    state.made = true;
+    state.block = block;
+    kt_u32 k0 = kt_u32(seed), k1 = kt_u32(kt_u64(seed) >> 32);
+    kt_u32 x0 = kt_u32(block), x1 = kt_u32(block >> 32), x2 = 0u, x3 = 0u;
+    KT_UNROLL for (int round = 0; round < 10; ++round) {
+      kt_u64 p0 = kt_u64(x0) * 0xD2511F53u, p1 = kt_u64(x2) * 0xCD9E8D57u;
+      x0 = kt_u32(p1 >> 32) ^ x1 ^ k0;
+      x2 = kt_u32(p0 >> 32) ^ x3 ^ k1;
+      x1 = kt_u32(p1);
+      x3 = kt_u32(p0);
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
+    }
+    state.x0 = x0;
+    state.x1 = x1;
+    state.x2 = x2;
+    state.x3 = x3;
   }
   kt_u32 word = kt_u32(counter) & 3u;
-  return word == 0u ? x0 : word == 1u ? x1 : word == 2u ? x2 : x3;
+  return word == 0u ? state.x0 : word == 1u ? state.x1 : word == 2u ? state.x2 : state.x3;
 }
 
 // ---- elements of every type across lanes
