@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -76,10 +77,19 @@ def spec(dtype: Any, shape: Sequence[int], strides: Sequence[int] | None = None)
 
     `strides` are in elements, row-major unless given.
     """
-    extents = tuple(int(n) for n in shape)
-    if strides is None:
-        strides = contiguous(extents)
-    return TensorArg(as_dtype(dtype), extents, tuple(int(s) for s in strides))
+    try:
+        extents = tuple(operator.index(n) for n in shape)
+        steps = contiguous(extents) if strides is None else tuple(operator.index(s) for s in strides)
+    except TypeError:
+        raise ArgumentError(
+            f"the shape {shape!r} or the strides {strides!r} are no integers", hint="shapes are tuples: (64,)"
+        ) from None
+    if any(n < 0 for n in extents) or len(steps) != len(extents):
+        raise ArgumentError(
+            f"no tensor has the shape {extents} and the strides {steps}",
+            hint="extents are at least 0, with one stride for each",
+        )
+    return TensorArg(as_dtype(dtype), extents, steps)
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
@@ -118,7 +128,7 @@ def adopt(value: Any, name: str) -> Argument:
         raise ArgumentError(
             f"argument {name!r} is a {type(value).__module__}.{type(value).__name__}, which no installed "
             "backend takes",
-            hint="pass a NumPy, CuPy, torch or MLX array; `kittens doctor` lists the backends",
+            hint="pass an array of NumPy, or of a backend that `kittens doctor` lists",
         )
     return array
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from kittens import errors, plugins, runtime
 from kittens.arguments import Argument, ScalarArg, TensorArg, adopt
+from kittens.captured import Captured, captured
 from kittens.dtypes import DType
 from kittens.errors import ArgumentError, ControlFlowError, Location
 from kittens.ir import Function, TensorType, TileType, Value
@@ -45,6 +46,11 @@ class Kernel:
     """
 
     def __init__(self, function: Callable[..., Any], grid: Any):
+        if not hasattr(function, "__code__"):
+            raise ArgumentError(
+                f"{function!r} cannot be a kernel",
+                hint="decorate a function: @kt.kernel, or @kt.kernel(grid=...)",
+            )
         self.function = function
         self.grid = grid
         self.name = function.__name__
@@ -54,6 +60,12 @@ class Kernel:
         self._optional: set[str] = set()
         code = function.__code__
         self.location = Location(code.co_filename, code.co_firstlineno, self.name)
+        if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+            raise ControlFlowError(
+                f"kernel {self.name} is a generator or a coroutine",
+                hint="write results with kt.store; a kernel neither yields nor awaits",
+                location=self.location,
+            )
         for name, parameter in inspect.signature(function).parameters.items():
             if name == "on":
                 raise ArgumentError(
@@ -79,9 +91,14 @@ class Kernel:
                     )
         self._traces: dict[Any, list[Function]] = {}
         self.launches: dict[Any, runtime.Run] = {}
+        self._captured: Captured | None = None
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}({', '.join(self.params)}) at {self.location}>"
+
+    def __reduce__(self) -> str:
+        """A kernel is pickled by its name, as the function that it stands for would be."""
+        return self.function.__qualname__
 
     def __call__(self, *args: Any, on: str | Target | None = None, **constants: Any) -> runtime.Run:
         return runtime.run(self, args, constants, on)
@@ -163,11 +180,19 @@ class Kernel:
 
     # From Python to the tile IR and beyond.
 
+    def forget_if_stale(self) -> None:
+        """Drop what was traced if a global or closure that the kernel reads has been bound anew since."""
+        if self._captured is None or not self._captured.current:
+            self._traces.clear()
+            self.launches.clear()
+            self._captured = captured(self.function)
+
     def trace(self, arguments: dict[str, Argument], constants: dict[str, Any], grid_rank: int) -> Function:
         """The tidied, verified tile IR for these arguments; traced once for all arguments of their kind.
 
         The kernel specialises on extents that it uses as constants. Errors of the kernel's text surface here.
         """
+        self.forget_if_stale()
         types = {n: a.type for n, a in arguments.items() if a is not None}
         key = (tuple(types.items()), tuple((n, type(v), v) for n, v in constants.items()), grid_rank)
         for function in self._traces.get(key, ()):

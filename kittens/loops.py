@@ -353,8 +353,9 @@ class LoopTrace:
                 continue
             if key not in after.slots:
                 if slot.container is self.frame:
-                    more |= self._spoil(
-                        key, slot, f"{slot.path} is deleted in the body of {self.control.spelled}", ""
+                    self._refuse(
+                        f"{slot.path} is deleted in the body of {self.control.spelled}",
+                        "a variable from before the loop can be assigned, not deleted: the next pass has none",
                     )
                 elif id(slot.container) in after.containers:
                     self._refuse(
@@ -469,8 +470,8 @@ class LoopTrace:
                 names = frames.compared_names(code)
                 if names and (code is not self.frame.f_code or names & {slot.key, "*"}):
                     self._refuse(
-                        f"{slot.path} is carried by this loop, and {code.co_name} compares variables with "
-                        "`is`",
+                        f"{slot.path} is carried by this loop, and {code.co_name} compares variables by "
+                        "identity (`is`, `id`)",
                         "whether two variables hold one tile is not known while tracing",
                     )
 

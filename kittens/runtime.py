@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from kittens import plugins
 from kittens.arguments import Argument, ScalarArg, TensorArg
 from kittens.errors import ArgumentError, KittensError
@@ -97,6 +99,7 @@ def evaluate_grid(
                 f"the grid of {kernel.name} cannot be computed: {type(error).__name__}: {error}"
             ) from error
     extents = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,)
+    extents = tuple(int(n) if isinstance(n, np.integer) else n for n in extents)
     if not 1 <= len(extents) <= 3:
         raise ArgumentError(f"the grid of {kernel.name} has {len(extents)} axes", hint="a grid has 1 to 3")
     for n in extents:
@@ -115,11 +118,18 @@ _REMEMBERED = 4096
 def run(kernel: Kernel, args: tuple[Any, ...], constants: dict[str, Any], on: str | Target | None) -> Run:
     """Run `kernel` on arrays and scalars."""
     arguments, given = kernel.bind(args, constants)
+    kernel.forget_if_stale()
     key = _launch_key(arguments, given, on)
     known = kernel.launches.get(key) if key is not None else None
     if known is not None and known.again is not None:
         known.again(arguments)
         return known
+    for name, a in arguments.items():
+        if isinstance(a, TensorArg) and a.target is None and a.data is None:
+            raise ArgumentError(
+                f"argument {name!r} is a kt.spec, which holds no data",
+                hint="pass an array; kernel.ir, .plan, .source and .compile take specs",
+            )
     target = choose_target(arguments, on)
     settled = kernel.settle(target, arguments, given)
     launch = Launch(kernel, arguments, settled, evaluate_grid(kernel, arguments, settled))

@@ -1,6 +1,6 @@
-"""A stand-in for PyObjC's `Metal` that runs kernels in the simulator: for tests of the host code away from a Mac.
+"""A stand-in for PyObjC's `Metal` that runs kernels in the simulator, to test the host code away from a Mac.
 
-It has the calls that our launcher makes, spelled as PyObjC spells them, and is as strict as Metal where Metal is silent:
+It has the calls that our launcher makes, spelled as PyObjC spells them, and is strict where Metal is silent:
 a kernel's buffers must all be bound, and a program may not have more threads than the pipeline allows.
 """
 

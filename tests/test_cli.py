@@ -37,6 +37,10 @@ def double(x, y, *, BLOCK=kt.tunable(256)):
 def wrong(x):
     kt.store(x, 0, kt.load(x, 0, 4) + kt.zeros((3,), kt.float32))
 
+@kt.kernel(grid=1)
+def divides(x):
+    kt.store(x, 0, kt.full((4,), 1 / 0, kt.float32))
+
 class Box:
     double = double
 
@@ -193,6 +197,9 @@ def test_show_a_kernel_of_a_module(module: str, monkeypatch: pytest.MonkeyPatch)
         (["{m}:double", "--arg", "lots"], "'lots' is no argument"),
         (["{m}:double", "--const", "BLOCK"], "'BLOCK' is no constant"),
         (["{m}:double", "--arg", "int8[4]", "--arg", "int8[4]", "--const", "N=1"], "has no constant 'N'"),
+        (["{m}:divides", "--arg", "float32[4]"], "kernel divides fails: ZeroDivisionError"),
+        ([":double"], "':double' names no kernel"),
+        (["{m}:"], "names no kernel"),
         (["{m}:wrong", "--arg", "float32[4]"], "shapes (4,) and (3,) do not broadcast"),
         (["{m}:double", "--on", "no such"], "'no such' is not the name of a target"),
         (["{m}:double", "--on", "vulkan"], "no target 'vulkan'"),
@@ -325,7 +332,7 @@ def test_conform_writes_json(suite: Callable[..., dict[str, Any]], tmp_path: Pat
     assert "a/b" in succeeds("conform", "--json", str(path))
     assert json.loads(path.read_text())["rows"][0]["case"] == "a/b"
     assert json.loads(succeeds("conform", "--json", "-"))["summary"]["numpy"]["passed"] == 1
-    assert "report.json" in fails(1, "conform", "--json", str(tmp_path / "no/report.json"))
+    assert "report.json" in fails(2, "conform", "--json", str(tmp_path / "no/report.json"))
 
 
 def test_conform_on_several_targets(
@@ -407,8 +414,16 @@ def test_bench_lists() -> None:
         "fast",
         "slow",
     ]
+    listed = json.loads(succeeds("bench", "--list", "--json", "-"))
+    assert [b["name"] for b in listed] == ["fast", "slow"]
     assert "matches 'zebra'" in fails(2, "bench", "-k", "zebra")
     assert "no benchmark for metal" in fails(2, "bench", "--on", "metal")
+
+
+@pytest.mark.parametrize("command", ["conform", "bench"])
+def test_a_report_that_cannot_be_written_is_refused_before_the_work(command: str, tmp_path: Path) -> None:
+    for place in (tmp_path / "nowhere" / "report.json", tmp_path):
+        assert "cannot write the file" in fails(2, command, "--json", str(place))
 
 
 def test_the_benches_of_the_host_exist() -> None:

@@ -4,7 +4,9 @@ outcome.
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -305,3 +307,102 @@ def test_kernels_by_name_and_with_names():
     assert k(n=2, x=x).grid == (2,) and (x == 0).all()
     assert "dtype='float32'" in str(k.ir(x, 2))
     assert k.ir(kt.spec("float32", (8,)), 2) is k.ir(kt.spec(kt.float32, (16,), (1,)), 2) or True
+
+
+FACTOR = 2.0
+TERMS = [1.0]  # changed below
+
+
+def scaled(t):
+    return t * FACTOR + TERMS[0]
+
+
+def constants_of(function):
+    return [op.attrs["value"] for op in function.body.walk() if op.name == "const"][1:]
+
+
+def test_a_trace_does_not_outlive_what_it_captured(monkeypatch):
+    power = 3.0
+
+    def rebind(value):
+        nonlocal power
+        power = value
+
+    @kt.kernel(grid=1)
+    def captures(x, y):
+        kt.store(y, 0, scaled(kt.load(x, 0, 4)) * power)
+
+    x = kt.spec("float32", (4,))
+    first = captures.ir(x, x)
+    assert constants_of(first) == [2.0, 1.0, 3.0] and captures.ir(x, x) is first
+    monkeypatch.setitem(globals(), "FACTOR", 4.0)
+    assert constants_of(captures.ir(x, x)) == [4.0, 1.0, 3.0]
+    TERMS[0] = 5.0
+    assert constants_of(captures.ir(x, x)) == [4.0, 5.0, 3.0]
+    rebind(6.0)
+    assert constants_of(captures.ir(x, x)) == [4.0, 5.0, 6.0]
+    monkeypatch.setitem(globals(), "scaled", lambda t: t)
+    assert constants_of(captures.ir(x, x)) == [6.0]
+
+
+def test_a_name_that_is_not_bound_yet_can_be_captured():
+    def early():
+        @kt.kernel(grid=1)
+        def reads_late(x, y):
+            kt.store(y, 0, kt.load(x, 0, 4) * late)
+
+        x = kt.spec("float32", (4,))
+        with pytest.raises(NameError):
+            reads_late.ir(x, x)
+        late = 2.0
+        return constants_of(reads_late.ir(x, x))
+
+    assert early() == [2.0]
+
+
+@pytest.mark.parametrize("thing", [dict, print, 3])
+def test_only_functions_become_kernels(thing):
+    with pytest.raises(kt.ArgumentError, match="cannot be a kernel"):
+        kt.kernel(thing)
+
+
+def test_generators_and_coroutines_are_no_kernels():
+    def generates(x):
+        yield x
+
+    async def waits(x):
+        pass
+
+    for function in (generates, waits):
+        with pytest.raises(kt.ControlFlowError, match="a generator or a coroutine"):
+            kt.kernel(function)
+
+
+@kt.kernel(grid=lambda x, B: kt.cdiv(x.shape[0], B))
+def copies(x, y, *, B=4):
+    i = kt.program_id()
+    kt.store(y, i, kt.load(x, i, B))
+
+
+def test_kernels_are_pickled_by_name():
+    assert pickle.loads(pickle.dumps(copies)) is copies and copy.deepcopy(copies) is copies
+
+
+def test_numpy_integers_are_constants_and_extents():
+    x, y = np.ones(6, np.float32), np.zeros(6, np.float32)
+    assert copies(x, y, B=np.int64(4)).grid == (2,) and (x == y).all()
+
+
+def test_a_spec_holds_no_data():
+    x, y = kt.spec("float32", (4,)), np.zeros(4, np.float32)
+    for arguments in ((x, y), (y, x), (x, x)):
+        with pytest.raises(kt.ArgumentError, match="is a kt.spec, which holds no data"):
+            copies(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"), [((-1,), None), (4, None), ((4,), (1, 1)), ((2.5,), None), ((4,), (0.5,))]
+)
+def test_a_spec_of_no_tensor(shape, strides):
+    with pytest.raises(kt.ArgumentError):
+        kt.spec("float32", shape, strides)

@@ -771,6 +771,25 @@ def identity(x, o, n, a, b):
     return b
 
 
+@refused("not known while tracing")
+def identity_as_a_number(x, o, n, a, b):
+    c = a
+    for _ in kt.range(n):  # error
+        a = a + (1.0 if id(a) == id(c) else 2.0)
+    return a
+
+
+@refused("b is deleted in the body")
+def a_variable_deleted(x, o, n, a, b):
+    for _ in kt.range(n):  # error
+        a = a + 1.0
+        try:
+            del b
+        except NameError:
+            a = a + 100.0
+    return a
+
+
 @refused("key of a dict")
 def a_tile_as_key(x, o, n, a, b):
     return {a: b}[a]  # error

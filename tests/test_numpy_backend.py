@@ -31,6 +31,13 @@ def test_what_a_run_says():
     assert "kernel copy(x, o)" in repr(copy)
 
 
+def test_the_reference_is_one_device():
+    x = array(8, 8)
+    assert copy(x, np.zeros_like(x), on="numpy:0").target == "numpy:0"
+    with pytest.raises(kt.UnavailableError, match="no device 1 of numpy"):
+        copy(x, np.zeros_like(x), on="numpy:1")
+
+
 @pytest.mark.parametrize("shape", [(8, 8), (7, 5), (1, 9), (0, 4), (4, 0), (3, 3)])
 def test_ragged_and_empty(shape):
     x = array(*shape)
@@ -357,3 +364,8 @@ def test_numerics_and_targets():
     assert plugins.manager().hook.kittens_numerics(target=Target("nowhere")) is None
     with pytest.raises(AttributeError):
         __import__("kittens.backends.numpy").backends.numpy.nothing
+
+
+def test_a_masked_array_is_refused():
+    with pytest.raises(ArgumentError, match="nothing of a mask"):
+        copy(np.ma.zeros((8, 8), np.float32), np.zeros((8, 8), np.float32))

@@ -90,7 +90,7 @@ def test_hip_compiles_for_the_device(file, arch, tmp_path):
     source.write_text(text)
     command = [sys.executable, "-m", "ziglang", "clang", "-x", "hip", f"--offload-arch={arch}"]
     command += ["--cuda-device-only", "-nogpulib", "-nogpuinc", "-fuse-cuid=none", "-std=c++17", "-O3"]
-    command += ["-ffp-contract=off", "-Wall", "-Wno-unused-function", "-S", "-o", str(assembly), str(source)]
+    command += ["-ffp-contract=off", "-Wall", "-Wno-unused-function", "-Wno-inline-asm", "-S", "-o", str(assembly), str(source)]
     command += [f"-I{folder}" for folder in (*HIP.include, DEVICE)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
@@ -99,7 +99,8 @@ def test_hip_compiles_for_the_device(file, arch, tmp_path):
 
 
 def test_every_hip_function_is_called_by_the_compile_test():
-    assert not uncalled(HIP.include[1], kernels("every.hip")) - {"kt_bound", "kt_bit_cast"}
+    inner = {"kt_bound", "kt_bit_cast", "kt_gather", "kt_high", "kt_low", "kt_shared_memory", "kt_upper"}
+    assert not uncalled(HIP.include[1], kernels("every.hip")) - inner
 
 
 # ---- Apple: by the simulator's shim alone, there being no other compiler of Metal off a Mac

@@ -1,4 +1,4 @@
-"""Apple GPUs, after ThunderMittens: Metal text compiled and run through PyObjC on a Mac, or run by the CPU simulator."""
+"""Apple GPUs, after ThunderMittens: Metal text, run through PyObjC on a Mac or by the CPU simulator."""
 
 from __future__ import annotations
 
@@ -123,8 +123,10 @@ def kittens_launch(target: Target, launch: Launch) -> Run | None:
     # A fault of the kernel itself is reported before any device is looked for.
     launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
     if how in missing():
-        raise UnavailableError(f"{target} cannot run kernel {launch.kernel.name}: {missing()[how]}",
-                               hint="run it on the reference with on='numpy'; `kittens doctor` says what this machine can do")  # fmt: skip
+        raise UnavailableError(
+            f"{target} cannot run kernel {launch.kernel.name}: {missing()[how]}",
+            hint="run it on the reference with on='numpy'; `kittens doctor` says what this machine can do",
+        )
     if target.simulated:
         from kittens.backends.metal.sim import VENDOR
         from kittens.codegen.pipeline import run_simulated

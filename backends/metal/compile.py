@@ -1,7 +1,8 @@
-"""Compiling Metal source: by Apple's compiler on a Mac, through PyObjC; elsewhere the text can only be checked.
+"""Compiling Metal source by Apple's compiler, through PyObjC on a Mac; elsewhere it can only be checked.
 
-Checked means: read by clang over the simulator's shim of Metal, which knows address spaces and of the standard library
-no more than our device functions use. It is no compiler for Apple's GPUs, and nothing here calls its result compiled.
+Checked means: read by clang over the simulator's shim of Metal, which knows address spaces, and of the
+standard library no more than our device functions use. That is no compiler for Apple's GPUs, and nothing
+here calls its result compiled.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from kittens.codegen.pipeline import artifact
 from kittens.codegen.pressure import registers
 from kittens.errors import InternalError, UnavailableError
 
-#: MTLLanguageVersion3_1 (macOS 14): the first with bfloat. Unset, Metal would take an older one from the Python binary.
+#: MTLLanguageVersion3_1 (macOS 14): the first with bfloat. Unset, Metal takes what the Python binary was
+#: built for.
 LANGUAGE = 0x30001
 
 
 def missing() -> str:
     """An empty string where Apple's compiler can be asked, else what is missing."""
     if sys.platform != "darwin":
-        return "macOS, whose compiler it is; elsewhere the text is checked over the simulator's shim, not compiled"
+        return "macOS; elsewhere the text is checked over the simulator's shim, not compiled"
     return "" if find_spec("Metal") is not None else "PyObjC's Metal (pip install 'kittens-gpu[metal]')"
 
 
@@ -40,14 +42,15 @@ def checker_missing() -> str:
 def compile_source(plan: Plan, source: Source, arch: str) -> Artifact:
     """Compile a source on a Mac, check it elsewhere; the artifact's resources say which ("stage").
 
-    Raises UnavailableError where neither can be done, and for a kernel that needs more registers than a thread has:
-    those are predicted by the plan, since Apple's compiler does not tell.
+    Raises UnavailableError where neither can be done, and for a kernel that needs more registers than a
+    thread has: those are predicted by the plan, since Apple's compiler does not tell.
     """
     function = plan.function
     needed = registers(plan)
     if needed > plan.machine.registers:
         raise UnavailableError(
-            f"{function.name} needs about {needed} registers a thread, metal:{arch} has {plan.machine.registers}",
+            f"{function.name} needs about {needed} registers a thread, "
+            f"metal:{arch} has {plan.machine.registers}",
             hint="use smaller tiles (the kernel's tunables)",
             location=function.location,
         )
@@ -88,8 +91,10 @@ def device(index: int) -> Any:
 
 
 def build_pipeline(gpu: Any, kernel: Artifact) -> Any:
-    """The compute pipeline of a source. Raises InternalError with the compiler's words, and UnavailableError if the
-    kernel does not fit: Metal itself would silently not run a program of more threads than the pipeline allows.
+    """The compute pipeline of a source.
+
+    Raises InternalError with the compiler's words, and UnavailableError if the kernel does not fit: Metal
+    itself would silently not run a program of more threads than the pipeline allows.
     """
     import Metal
 
@@ -112,7 +117,8 @@ def build_pipeline(gpu: Any, kernel: Artifact) -> Any:
     most = int(pipeline.maxTotalThreadsPerThreadgroup())
     if kernel.threads > most:
         raise UnavailableError(
-            f"{kernel.entry} has {kernel.threads} threads a program; with the registers it takes, this GPU runs {most}",
+            f"{kernel.entry} has {kernel.threads} threads a program; "
+            f"with the registers it takes, this GPU runs {most}",
             hint="use smaller tiles (the kernel's tunables)",
         )
     return pipeline

@@ -23,7 +23,7 @@ _queues: dict[int, Any] = {}
 
 
 def device_arch(index: int) -> str:
-    """The newest family that a GPU says it is of, among those that we know; the oldest if it knows of none."""
+    """The newest of the families that we know that a GPU says it is of; else the oldest."""
     gpu = device(index)
     return next((f"apple{n}" for n in (9, 8) if gpu.supportsFamily_(1000 + n)), "apple7")
 
@@ -95,8 +95,9 @@ def _buffer(gpu: Any, array: Any) -> tuple[Any, int]:
     """A buffer with the memory that an array covers, and the bytes before its first element."""
     if array.size == 0:
         return gpu.newBufferWithLength_options_(16, 0), 0
-    before = -sum(min(0, s * (n - 1)) for s, n in zip(array.strides, array.shape))
-    after = sum(max(0, s * (n - 1)) for s, n in zip(array.strides, array.shape)) + array.itemsize
+    reach = [s * (n - 1) for s, n in zip(array.strides, array.shape, strict=True)]
+    before = -sum(min(0, r) for r in reach)
+    after = sum(max(0, r) for r in reach) + array.itemsize
     flat = np.zeros(before + after, np.uint8)  # bytes between the elements are not read
     np.ndarray(array.shape, array.dtype, flat.data, before, array.strides)[...] = array
     return gpu.newBufferWithBytes_length_options_(flat.tobytes(), flat.nbytes, 0), before

@@ -10,7 +10,7 @@ from kittens.codegen import Dialect, Machine, MatrixOp
 
 DEFAULT = "apple7"
 
-#: Threadgroup memory of one program, in bytes (Apple, Metal feature set tables: maximum total threadgroup memory).
+#: Threadgroup memory of one program, in bytes (Apple, Metal feature set tables).
 SHARED_BYTES = 32768
 
 #: 32-bit registers of a thread (dougallj, applegpu). With more than about half of them a core is not full.
@@ -32,16 +32,13 @@ def _call(function: str, d: Sequence[str], a: Sequence[str], b: Sequence[str]) -
 
 
 def _products() -> tuple[MatrixOp, ...]:
-    calls = {
-        short: lambda d, a, b, f=f"kt_mma_8x8x8_{short}": _call(f, d, a, b)  # type: ignore[misc]
-        for _, short in _PRODUCTS
-    }
+    calls = {short: lambda d, a, b, f=f"kt_mma_8x8x8_{short}": _call(f, d, a, b) for _, short in _PRODUCTS}
     taken = [MatrixOp(SIMDGROUP_MATRIX, dtype, calls[short]) for dtype, short in _PRODUCTS]
     return (*taken, *(MatrixOp(SIMDGROUP_MATRIX, d, calls["f16"], "float16") for d in _THROUGH_HALF))
 
 
 def _entry(name: str, parameters: Sequence[tuple[str, str]], threads: int, shared: int) -> str:
-    """Tensors are buffers 0, 1, ..; what is no tensor stands in one structure behind them, since Metal has 31 buffers."""
+    """Tensors are buffers 0, 1, ..; all else is in one structure behind them: Metal has 31 buffers."""
     pointers = [(c, n) for c, n in parameters if c in _POINTERS]
     rest = [(c, n) for c, n in parameters if c not in _POINTERS]
     listed = [f"{c} {n} [[buffer({i})]]" for i, (c, n) in enumerate(pointers)]
@@ -60,9 +57,9 @@ DIALECT = Dialect("kt_metal.h", _entry, ".metal", packed=True, counter="kt_i32",
 def machine(arch: str) -> Machine:
     """The machine of a family such as apple7; all of them plan alike today.
 
-    Staging costs more than it saves where few simdgroups read a tile (reported for products of 4096 cubed on M4 Pro:
-    5.8 against 5.4 TFLOPS); keys and values of attention, which all of them read, are staged, once: room for a second
-    stage is worth more as occupancy.
+    Staging costs more than it saves where few simdgroups read a tile (reported for products of 4096 cubed on
+    M4 Pro: 5.8 against 5.4 TFLOPS). Keys and values of attention, which all of them read, are staged, once:
+    room for a second stage is worth more as occupancy.
     """
     return Machine(
         target=f"metal:{arch}",

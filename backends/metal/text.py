@@ -1,7 +1,7 @@
 """One self-contained text: the device functions that a kernel calls, pasted in place of its #includes.
 
-Metal compiles a single text at run time, without folders of headers. Our headers are plain enough to be cut at their
-top-level declarations; those that nothing reaches stay out, so that what is left can be read.
+Metal compiles a single text at run time, without folders of headers. Our headers are plain enough to be cut
+at their top-level declarations; those that nothing reaches stay out, so that what is left can be read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _JOINED = re.compile(r"([A-Za-z_]\w*)##")
 
 @dataclass(frozen=True)
 class Piece:
-    """A declaration with its comment: the names it defines (none: it is always wanted) and the words it uses."""
+    """A declaration with its comment: the names it defines (none: always wanted) and the words it uses."""
 
     text: str
     names: frozenset[str]
@@ -37,10 +37,8 @@ def pasted(text: str) -> str:
     files = _INCLUDE.findall(text)
     if not files:
         return text
-    head, body = (
-        text[: _INCLUDE.search(text).start()],
-        _INCLUDE.sub("", text[_INCLUDE.search(text).start() :]),
-    )  # type: ignore[union-attr]
+    start = text.index('#include "')
+    head, body = text[:start], _INCLUDE.sub("", text[start:])
     pieces = [p for f in files for p in pieces_of(f)]
     names = {name for piece in pieces for name in piece.names}
     wanted, open_ = set[int](), set(_WORD.findall(body))
@@ -124,7 +122,7 @@ def _names(piece: str, macros: dict[str, tuple[list[str], str]]) -> set[str]:
     used = re.match(r"([A-Z_0-9]+)\((.*)\)\s*$", text)
     if used and used[1] in macros:
         parameters, body = macros[used[1]]
-        arguments = dict(zip(parameters, (a.strip() for a in used[2].split(","))))
+        arguments = dict(zip(parameters, (a.strip() for a in used[2].split(",")), strict=True))
         return {arguments.get(n, n) for n in _FUNCTION.findall(body)}
     found |= set(re.findall(r"^typedef [^;]*?(\w+);", text, re.M))
     found |= set(re.findall(r"\bstruct (\w+)", text.partition("(")[0]))

@@ -1,4 +1,4 @@
-"""Tile sizes shipped for Apple GPUs, chosen by the plan's predictions: no register spilled, threadgroup memory to spare.
+"""Tile sizes shipped for Apple GPUs, chosen by what plans predict: no spills, threadgroup memory to spare.
 
 None was measured on a device yet. `kittens tune` will replace them.
 """
@@ -21,8 +21,7 @@ def _bits(argument: Any) -> int:
 
 
 def _matmul(arguments: dict[str, Any]) -> dict[str, int]:
-    # 32x32 of the result for each of four simdgroups; along K what two operands' registers allow. 8-bit operands are
-    # multiplied element by element, through threadgroup memory.
+    # 32x32 of the result for each of four simdgroups; along K what two operands' registers allow.
     return {"BM": 64, "BN": 64, "BK": {32: 16, 16: 32}.get(_bits(arguments["a"]), 32)}
 
 
@@ -32,8 +31,9 @@ def _heads(arguments: dict[str, Any]) -> tuple[int, int]:
     return width, width * _bits(arguments["q"]) // 8
 
 
-# Attention: staged keys and values take threadgroup memory, results and queries take registers, both with the head
-# dimension; a row of BM queries or BN keys to each of four simdgroups comes in eights.
+# Attention: staged keys and values take threadgroup memory, results and queries take registers, both with
+# the head dimension. Each of four simdgroups has eight queries (backward for keys: eight keys) or a multiple
+# of it.
 
 
 def _forward(arguments: dict[str, Any]) -> dict[str, int]:

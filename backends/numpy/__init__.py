@@ -11,7 +11,7 @@ import numpy as np
 
 from kittens.arguments import TensorArg
 from kittens.dtypes import BY_NAME, FLOAT8, DType, as_dtype
-from kittens.errors import ArgumentError, DTypeError
+from kittens.errors import ArgumentError, DTypeError, UnavailableError
 from kittens.opset.elementwise import MATHEMATICAL
 from kittens.plugins import hookimpl
 from kittens.runtime import Launch, Run
@@ -29,6 +29,8 @@ def kittens_targets() -> list[TargetInfo]:
 def kittens_adopt(array: Any) -> TensorArg | None:
     if not isinstance(array, np.ndarray):
         return None
+    if isinstance(array, np.ma.MaskedArray):
+        raise ArgumentError("kernels know nothing of a mask", hint="pass array.filled(...)")
     try:
         dtype = as_dtype(array.dtype)
     except DTypeError:
@@ -85,6 +87,8 @@ def kittens_tunables(target: Target, kernel: str, arguments: dict[str, Any]) -> 
 def kittens_launch(target: Target, launch: Launch) -> Run | None:
     if target.backend != "numpy":
         return None
+    if target.index:
+        raise UnavailableError(f"there is no device {target.index} of numpy", hint="it has one: say 'numpy'")
     from kittens.backends.numpy.launch import execute
 
     execute(launch)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kittens import plugins
-from kittens.cli.output import console, dump, progress, table, write_text
+from kittens.cli.output import check_writable, console, dump, progress, table, write_text
 from kittens.errors import ArgumentError
 from kittens.targets import parse
 
@@ -35,10 +35,14 @@ def bench(on: str, pattern: str | None, seconds: float, only_list: bool, json_fi
     """
     from kittens import bench as benches
 
+    check_writable(json_file)
     target = str(plugins.check(parse(on)))
     found = benches.select(pattern, target)
     if not found:
         raise ArgumentError(f"no benchmark for {target}" + (f" matches {pattern!r}" if pattern else ""))
+    if only_list and json_file is not None:
+        write_text(json_file, dump([{"name": b.name, "description": b.description} for b in found]))
+        return
     if only_list:
         rows = table("benchmark", "what it times")
         for b in found:

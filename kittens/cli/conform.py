@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from kittens import plugins
-from kittens.cli.output import console, progress, table, write_text
+from kittens.cli.output import check_writable, console, progress, table, write_text
 from kittens.errors import UnavailableError
 from kittens.targets import parse
 
@@ -45,6 +45,7 @@ def conform(
     """
     from kittens import conformance
 
+    check_writable(json_file)
     targets = [str(plugins.check(parse(name))) for name in names or ("numpy",)]
     for name in targets:
         _check_runs(name)

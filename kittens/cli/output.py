@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+from kittens.errors import ArgumentError
 
 #: Columns of a table that goes into a file or a pipe.
 _WIDTH = 160
@@ -49,6 +52,15 @@ def dump(value: Any) -> str:
     return json.dumps(value, indent=2)
 
 
+def check_writable(path: str | None) -> None:
+    """Raise ArgumentError if `write_text` cannot write there, before long work is done for nothing."""
+    if path is None or path == "-":
+        return
+    place = Path(path)
+    if place.is_dir() or not os.access(place if place.exists() else place.parent, os.W_OK):
+        raise ArgumentError(f"cannot write the file {path}", hint="name a file in a folder that exists")
+
+
 def write_text(path: str, text: str) -> None:
     """Text into a file, or to standard output for "-"."""
     if path == "-":
@@ -57,4 +69,4 @@ def write_text(path: str, text: str) -> None:
     try:
         Path(path).write_text(text + "\n", "utf-8")
     except OSError as error:
-        raise click.FileError(path, error.strerror or str(error)) from None
+        raise ArgumentError(f"cannot write the file {path}: {error.strerror or error}") from None

@@ -29,6 +29,8 @@ def find_kernel(name: str) -> Kernel:
     place, colon, attribute = name.rpartition(":")
     if not colon:
         return library(name)
+    if not place or not attribute:
+        raise ArgumentError(f"{name!r} names no kernel", hint="say module:name or file.py:name")
     value = _import(place)
     for part in attribute.split("."):
         if not hasattr(value, part):
@@ -67,9 +69,13 @@ def _loaded(place: str, load: Callable[[], Any]) -> Any:
     except KittensError:
         raise
     except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        where = f" ({last.filename}:{last.lineno})"
-        raise ArgumentError(f"{place} cannot be imported: {type(error).__name__}: {error}{where}") from None
+        raise ArgumentError(f"{place} cannot be imported: {_said(error)}") from None
+
+
+def _said(error: Exception) -> str:
+    """An error in the user's text, and where it was raised."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
 
 
 def read_argument(text: str) -> Any:
@@ -156,7 +162,15 @@ def show(
             f"kernel {found.name} takes {', '.join(found.params)}, and no arguments are given",
             hint="describe each, in order: --arg float32[1024,64] --arg 3",
         )
-    shown = render(found, example, target, stage)
+    try:
+        shown = render(found, example, target, stage)
+    except KittensError:
+        raise
+    except Exception as error:
+        files = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
+        if ":" not in kernel or found.location.file not in files:
+            raise  # a fault of ours
+        raise ArgumentError(f"kernel {found.name} fails: {_said(error)}") from None
     if as_json:
         what = "text" if isinstance(shown, str) else stage
         click.echo(dump({"kernel": found.name, "target": str(target), "stage": stage, what: shown}))

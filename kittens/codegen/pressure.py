@@ -1,7 +1,7 @@
-"""How many registers a plan's tiles take of a lane at the worst moment: a prediction, for targets whose compilers do not
-tell, and to choose tile sizes by.
+"""How many registers a plan's tiles take of a lane at the worst moment.
 
-A tile that is read for the last time gives its registers to the result. Views, and tiles in shared memory, take none.
+A prediction, for targets whose compilers do not tell, and to choose tile sizes by. A tile that is read for
+the last time gives its registers to the result. Views, and tiles in shared memory, take none.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from kittens.artifact import Artifact, Parameter
 from kittens.errors import CheckError
 
 if TYPE_CHECKING:
-    from kittens.sim import Vendor
+    from kittens.sim import Program, Vendor
 
 #: Orders in which threads run; every simulated launch runs in each, and results must agree to the bit.
 ORDERS = ("forward", "reverse")
@@ -52,15 +53,13 @@ def simulate(artifact: Artifact, vendor: Vendor, arch: str, arguments: dict[str,
 
     Raises SimulationFault for what the simulator finds, CheckError when the orders give different results.
     """
-    from kittens import sim
-
     check_outputs(arguments, set(artifact.written))
     programs = 1
     for n in grid:
         programs *= n
     if programs == 0:
         return
-    program = sim.build(artifact.source, vendor, artifact.entry, arch, locations=locations)
+    program = _program(vendor, arch, artifact.entry, artifact.source, tuple((locations or {}).items()))
     results: list[dict[str, Any]] = []
     for order in ORDERS:
         outputs: dict[str, Any] = {}
@@ -84,6 +83,14 @@ def simulate(artifact: Artifact, vendor: Vendor, arch: str, arguments: dict[str,
         argument = arguments[name]
         assert isinstance(argument, TensorArg)
         argument.data[...] = first
+
+
+@functools.lru_cache(256)
+def _program(vendor: Vendor, arch: str, entry: str, text: str, locations: tuple[tuple[int, tuple[str, int]], ...]) -> Program:
+    """A source built for the simulator, once in this process."""
+    from kittens import sim
+
+    return sim.build(text, vendor, entry, arch, locations=dict(locations))
 
 
 def _copy(array: Any) -> Any:

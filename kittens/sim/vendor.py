@@ -9,7 +9,7 @@ from pathlib import Path
 DEVICE = Path(__file__).resolve().parents[1] / "device"  # headers shared by the vendors
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Vendor:
     """A vendor's shim.
 

@@ -32,6 +32,7 @@ extern "C" __global__ void every(kt_in in, kt_out out, float x, kt_u32 n) {
   kt_barrier_arrive(2, n);
   float sum = kt_atomic_add_f32(out, x) + kt_atomic_add_shared_f32(smem, x);
   kt_i32 count = kt_atomic_add_i32(out, 1) + kt_atomic_add_shared_i32(smem, 1);
+  count += kt_i32(kt_atomic_add_u64(out, 1u));
   sum += kt_shfl(x, n) + kt_shfl_xor(x, n) + kt_shfl_up(x, n) + kt_shfl_down(x, n);
   sum += kt_shfl_xor_by<4>(x) + float(kt_shfl_xor_by<16>(n));
   count += kt_shfl(count, n) + kt_shfl_xor(count, n) + kt_shfl_up(count, n) + kt_shfl_down(count, n);

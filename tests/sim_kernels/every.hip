@@ -25,6 +25,11 @@ extern "C" __global__ void KT_THREADS(256) every(kt_in in, kt_out out, float x, 
   kt_st_shared_b32(at, kt_ld_shared_b32(at));
   kt_st_shared_b64(at, kt_ld_shared_b64(at));
   kt_st_shared_b128(at, kt_ld_shared_b128(at));
+  kt_cp_async_b32(at, in, n);
+  kt_cp_async_b64(at, in, n);
+  kt_cp_async_b128(at, in, n);
+  kt_cp_async_commit();
+  kt_cp_async_wait<1>();
   kt_barrier();
   kt_barrier_bare();
   kt_sync_lanes();
@@ -51,6 +56,7 @@ extern "C" __global__ void KT_THREADS(256) every(kt_in in, kt_out out, float x, 
 #if KT_CDNA
   kt_load_lds_b32(smem, in + lane * 4u);
   kt_buffer_load_lds_b32(smem, buffer, lane * 4u);
+  kt_copy_linear_b32(smem, buffer, lane * 4u);
   kt_wait_loads<17>();
   kt_wait_shared<3>();
   kt_f32x4 d4 = {};
@@ -88,6 +94,7 @@ extern "C" __global__ void KT_THREADS(256) every(kt_in in, kt_out out, float x, 
   kt_mfma_32x32x32_i8(e16, a4, a4);
   kt_load_lds_b128(smem, in + lane * 16u);
   kt_buffer_load_lds_b128(smem, buffer, lane * 16u);
+  kt_copy_linear_b128(smem, buffer, lane * 16u);
   a2 = kt_ds_read_tr16_b64(at) + kt_ds_read_tr8_b64(at);
   kt_u32 low = a2.x, high = a2.y;
   kt_permlane32_swap(low, high);

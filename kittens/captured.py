@@ -1,0 +1,85 @@
+"""What a kernel reads from around its text: globals and closures, of its own function and of helpers that it calls.
+
+A trace holds their values. Run by Python a kernel sees a name bound anew, so a trace may not outlive the binding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from kittens.errors import is_internal
+
+_MISSING = object()
+#: Containers are compared by what they hold, one level deep: constants are often kept in them.
+_CONTAINERS = (list, dict, set)
+
+
+@dataclass
+class Captured:
+    """Bindings that a function depends on, as they were: (namespace or cell, name, value, copy of a container)."""
+
+    bindings: list[tuple[Any, str, Any, Any]] = field(default_factory=list)
+
+    @property
+    def current(self) -> bool:
+        """Whether every name still has its value."""
+        for place, name, value, copied in self.bindings:
+            if _now(place, name) is not value or (copied is not None and not _same(copied, value)):
+                return False
+        return True
+
+
+def captured(function: Any) -> Captured:
+    """What a function reads from around its text now."""
+    found, seen, todo = Captured(), set(), [function]
+    while todo:
+        f = todo.pop()
+        if not isinstance(f, FunctionType) or id(f) in seen:
+            continue
+        seen.add(id(f))
+        for place, name in _names(f):
+            value = _now(place, name)
+            if isinstance(value, ModuleType):
+                continue
+            found.bindings.append((place, name, value, list(_flat(value)) if type(value) in _CONTAINERS else None))
+            if isinstance(value, FunctionType) and not is_internal(value.__module__ or ""):
+                todo.append(value)
+    return found
+
+
+def _names(f: FunctionType) -> Iterator[tuple[Any, str]]:
+    for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
+        yield cell, name
+    for name in _globals(f.__code__):
+        if name in f.__globals__:
+            yield f.__globals__, name
+
+
+def _globals(code: CodeType) -> set[str]:
+    """Names of globals (and of attributes, which do no harm) in a code object and those nested in it."""
+    inner = [_globals(c) for c in code.co_consts if isinstance(c, CodeType)]
+    return set(code.co_names).union(*inner)
+
+
+def _now(place: Any, name: str) -> Any:
+    if isinstance(place, dict):
+        return place.get(name, _MISSING)
+    try:
+        return place.cell_contents
+    except ValueError:  # a cell that is not set
+        return _MISSING
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    for key in value:
+        yield key
+        if isinstance(value, dict):
+            yield value[key]
+
+
+def _same(copied: list[Any], value: Any) -> bool:
+    now = list(_flat(value))
+    return len(now) == len(copied) and all(a is b for a, b in zip(copied, now, strict=True))
