@@ -18,6 +18,7 @@ import gc
 import inspect
 import itertools
 import operator
+import os
 import random
 import sys
 from collections.abc import Callable, Hashable, Iterable
@@ -349,6 +350,7 @@ def _names(code: CodeType) -> tuple[str, ...]:
 
 
 _MISSING = object()
+_STDLIB = os.path.dirname(dis.__file__)
 
 
 def _attribute(value: Any, name: str) -> Any:
@@ -539,7 +541,8 @@ def compared_names(code: CodeType) -> frozenset[str]:
     code_list = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG", "NOP")]
     for at, this in enumerate(code_list):
         if this.opname in ("LOAD_GLOBAL", "LOAD_NAME") and this.argval == "id":
-            names.add("*")  # the identity of a tile as a number
+            if os.path.dirname(code.co_filename) != _STDLIB:  # the repr of a dataclass asks too
+                names.add("*")  # the identity of a tile as a number
         if this.opname != "IS_OP" or (code.co_name.startswith("__") and code.co_name != "__call__"):
             continue
         left, right = code_list[max(0, at - 2)], code_list[at - 1]
