@@ -156,6 +156,7 @@ def machine(arch: str) -> Machine:
         stages=4 if arch == "gfx950" else 2,
         long_stages=2,
         unrolled=arch == "gfx950",
+        late=True,
         transposed=True,
         parts=8 if LANES[arch] == 64 else 0,  # dies of CDNA 3 and 4, as AMD's tuning guides have them
     )

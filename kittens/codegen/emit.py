@@ -614,7 +614,8 @@ class _Emitter:
         counter = self.machine.dialect.counter
         short = sum(inner.name in ("mma", "mma_scaled") for inner in region.walk()) == 1
         unrolled = bool(rings) and short and self.machine.unrolled and counter != "kt_i64"
-        last = count = ""
+        last = count = into = ""
+        held: list[tuple[Staged, str]] = []
         if rings and not unrolled:
             self.line(f"int {slot} = 0;")
         if counter == "kt_i64":
@@ -637,11 +638,16 @@ class _Emitter:
             self.line(f"const kt_i64 {ahead} = {name} + {depth - 1} * {step};")
             into = self.fresh("into")
             self.line(f"const int {into} = {slot} == 0 ? {depth - 1} : {slot} - 1;")
-            self._copies(rings, into, index, ahead, last or f"{ahead} < {hi}")
+            late = [s for s in rings if self.machine.late and short and not s.linear and s.width]
+            alive = last or f"{ahead} < {hi}"
+            held = [(s, self._hold(s, {index: ahead}, alive)) for s in late]
+            self._copies([s for s in rings if s not in late], into, index, ahead, alive)
             self.slots.update({staged.load.result: slot for staged in rings})
         self.scratch_busy = True
         self.region(region)
         self.carry(carried)
+        for staged, array in held:
+            self._put_held(staged, into, array)
         if unrolled:
             self.line(f"++{count};")
             self.close()
@@ -710,8 +716,11 @@ class _Emitter:
         self.line(f"const {pointer} {at} = {cname(view.parameter.name)}" + (f" + ({total}) * {size};" if total else ";"))
         return view, at, limits
 
-    def copy(self, staged: Staged, slot: str, env: dict[Value, str], alive: str = "") -> None:
-        """Copy a tile to its slot in shared memory (zeros, unless `alive`); every thread takes a share."""
+    def copy(self, staged: Staged, slot: str, env: dict[Value, str], alive: str = "", held: str = "") -> None:
+        """Copy a tile to its slot in shared memory (zeros, unless `alive`); every thread takes a share.
+
+        With `held`, an array, only as far as there: `_put_held` does the rest.
+        """
         op, shared = staged.load, staged.shared
         self.locate(op)
         self.open("")
@@ -725,9 +734,7 @@ class _Emitter:
         vector = max(1, staged.width // size)
         per_row = cols // vector
         total = rows * per_row
-        buffer = self.fresh("buffer")
-        first = f"smem + {staged.offset}" if staged.offset else "smem"
-        self.line(f"const kt_smem {buffer} = {first}" + (f" + {slot} * {staged.slot_bytes};" if staged.depth > 1 else ";"))
+        buffer = "" if held else self._buffer(staged, slot)
         if staged.linear:
             self._copy_linear(staged, view, buffer, at, limits)
             self.close()
@@ -741,12 +748,46 @@ class _Emitter:
         if staged.width:
             self.line(f"const int left = row < {row_limit} ? ({col_limit} - col) * {size} : 0, bytes = left < 0 ? 0 : left < {staged.width} ? left : {staged.width};")
             source = f"bytes ? {at} + (row * {row_axis.stride} + col) * {size} : {cname(view.parameter.name)}"
-            self.line(f"{guard}kt_cp_async_b{staged.width * 8}({to}, {source}, kt_u32(bytes));")
+            if held:
+                self.line(f"{guard}{held}[share] = kt_fetch_b{staged.width * 8}({source}, kt_u32(bytes));")
+            else:
+                self.line(f"{guard}kt_cp_async_b{staged.width * 8}({to}, {source}, kt_u32(bytes));")
         else:
             c = cexpr.ctype(dtype_of(op.result))
             (_, _), (col_axis, _) = axes[::-1] if staged.flipped else axes
             where = f"{at} + (row * {row_axis.stride} + col * {col_axis.stride}) * {size}"
             self.line(f"{guard}kt_put({to}, row < {row_limit} && col < {col_limit} ? kt_get_global<{c}>({where}) : {c}(0));")
+        self.close()
+        self.close()
+
+    def _buffer(self, staged: Staged, slot: str) -> str:
+        """The address of a slot, named."""
+        buffer = self.fresh("buffer")
+        first = f"smem + {staged.offset}" if staged.offset else "smem"
+        self.line(f"const kt_smem {buffer} = {first}" + (f" + {slot} * {staged.slot_bytes};" if staged.depth > 1 else ";"))
+        return buffer
+
+    def _hold(self, staged: Staged, env: dict[Value, str], alive: str) -> str:
+        """Load a tile into registers, on its way to shared memory; the name of the array."""
+        held = self.fresh("held")
+        pieces = -(-staged.shared.shape[0] * staged.shared.shape[1] * staged.shared.itemsize // staged.width // self.plan.threads)
+        self.line(f"{_PIECES[staged.width]} {held}[{pieces}];")
+        self.copy(staged, "", env, alive, held)
+        return held
+
+    def _put_held(self, staged: Staged, slot: str, held: str) -> None:
+        """Store what `_hold` loaded."""
+        shared, threads = staged.shared, self.plan.threads
+        vector = staged.width // shared.itemsize
+        per_row = shared.shape[1] // vector
+        total = shared.shape[0] * per_row
+        self.open("")
+        self.lines[-1] = self.indent[:-2] + "{"
+        buffer = self._buffer(staged, slot)
+        self.open(f"KT_EACH(share, {-(-total // threads)})")
+        self.line(f"const int number = share * {threads} + tid, row = number / {per_row}, col = number % {per_row}" + (f" * {vector};" if vector > 1 else ";"))
+        guard = f"if (number < {total}) " if total % threads else ""
+        self.line(f"{guard}kt_st_shared_b{staged.width * 8}({buffer} + {_paren(lay.offset_expression(shared))}, {held}[share]);")
         self.close()
         self.close()
 
@@ -1542,6 +1583,9 @@ class _Emitter:
         read = self.reader(x, layout)
         self.line(f"KT_EACH(r, {layout.registers}) KT_ASSERT({read('r')}, {_quoted(op.attrs['message'])});")
 
+
+#: Types of a piece of so many bytes.
+_PIECES = {4: "kt_u32", 8: "kt_u32x2", 16: "kt_u32x4"}
 
 _RESERVED = {
     "int", "float", "double", "char", "bool", "const", "for", "if", "else", "while", "do", "switch", "case", "default", "auto", "register", "this", "new", "delete",

@@ -74,6 +74,7 @@ class Machine:
     direct: operands that no more groups than this read come to products straight from memory, others through shared memory.
     linear: those of `copies` for which data lands in shared memory lane after lane, from a buffer that knows its range.
     unrolled: whether loops with rings and one product are written out once for each slot, so that its addresses are constants.
+    late: whether copies go through registers: in such loops they are loaded before a pass's work and stored after it.
     reads: plain reads of shared memory, by bytes a lane. more_swizzles: tried where the first has bank conflicts.
     atomics: dtypes that memory adds in at once.
     transposed: whether products are computed as D^T = B^T A^T, so that a lane holds neighbours of one row of D.
@@ -96,6 +97,7 @@ class Machine:
     long_stages: int = 0
     linear: tuple[int, ...] = ()
     unrolled: bool = False
+    late: bool = False
     reads: dict[int, Access] = field(default_factory=dict)
     more_swizzles: dict[int, tuple[tuple[Xor, ...], ...]] = field(default_factory=dict)
     transposed: bool = False
