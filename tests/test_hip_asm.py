@@ -97,13 +97,19 @@ def test_matmul(arch, m, n, k, transposed, constants, order):
 
 
 @interpreted
-@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+@pytest.mark.parametrize(
+    ("arch", "constants"), [("gfx942", {}), ("gfx950", {}), ("gfx950", {"BM": 256, "BN": 64})]
+)
 @pytest.mark.parametrize("right", [None, 0])
-def test_attention(arch, right):
+def test_attention(arch, constants, right):
     q, k, v = bf16(1, 1, 100, 128), bf16(1, 1, 130, 128), bf16(1, 1, 130, 128)
     o, lse = np.zeros((1, 1, 100, 128), np.float32), np.zeros((1, 1, 100), np.float32)
     stats = interpret(
-        "attention_forward", (q, k, v, o, lse), {"scale": 128**-0.5, "right": right}, arch, "forward"
+        "attention_forward",
+        (q, k, v, o, lse),
+        {"scale": 128**-0.5, "right": right, **constants},
+        arch,
+        "forward",
     )
     s = q[0, 0].astype(np.float32) @ k[0, 0].astype(np.float32).T * 128**-0.5
     if right == 0:

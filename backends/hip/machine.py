@@ -33,6 +33,7 @@ _MFMA = (
     ("f32_16x16x32", "16x16x32"), ("f32_16x16x16", "16x16x16"), ("f32_16x16x4f32", "16x16x4"),
     ("f32_16x16x128_f8f6f4_8bit", "16x16x128"), ("f32_16x16x32_fp8", "16x16x32"),
     ("f32_16x16x32_fp8_fnuz", "16x16x32"), ("i32_16x16x64_i8", "16x16x64"), ("i32_16x16x32_i8", "16x16x32"),
+    ("f32_32x32x16", "32x32x16"), ("f32_32x32x8", "32x32x8"),
 )  # fmt: skip
 
 
@@ -53,7 +54,8 @@ def _pairs(arch: str) -> list[tuple[Product, str]]:
 
 
 def _matrix_op(product: Product, dtype: str, function: str) -> MatrixOp:
-    return MatrixOp(product, dtype, lambda d, a, b: f"{function}(&{d[0]}, &{a[0]}, &{b[0]});")
+    tall = product.shape.m == 32  # a row of ours is in half as many lanes as with 16
+    return MatrixOp(product, dtype, lambda d, a, b: f"{function}(&{d[0]}, &{a[0]}, &{b[0]});", lined=tall)
 
 
 def _products(arch: str) -> tuple[MatrixOp, ...]:
@@ -62,12 +64,16 @@ def _products(arch: str) -> tuple[MatrixOp, ...]:
     named[:0] = _pairs(arch) if arch == "gfx942" else []
     named += [(p, "kt_wmma_16x16x16") for p in WMMA.values()]
     found = [(p, function) for p, function in named if arch in p.targets]
-    return tuple(
+    native = [
         _matrix_op(p, dtype, f"{function}_{_SHORT[dtype]}")
         for p, function in found
         for dtype in p.dtypes
         if dtype in _SHORT and (arch, dtype) != ("gfx1201", "float8_e5m2")
-    )
+    ]
+    # Other 8-bit floats are converted: bfloat16 holds them exactly.
+    wide = [op for op in native if op.dtype == "bfloat16"]
+    other = [n for n in _SHORT if n.startswith("float8") and all(op.dtype != n for op in native)]
+    return (*native, *(replace(op, dtype=name, through="bfloat16") for name in other for op in wide))
 
 
 def _read(function: str, words: Sequence[str], at: str) -> str:

@@ -50,6 +50,8 @@ def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str,
         return {}
     q, v = arguments["q"], arguments["v"]
     bytes_of_row = max(q.shape[-1], v.shape[-1]) * q.dtype.bytes
+    if arch == "gfx950" and kernel == "attention_forward" and bytes_of_row <= 256 and q.shape[-2] >= 512:
+        return {"BM": 256, "BN": 64}  # two groups of lanes on each SIMD, 32 rows each
     _, rows, columns = next((s for s in sizes if bytes_of_row <= s[0]), sizes[-1])
     return {"BM": rows, "BN": columns}
 

@@ -612,7 +612,8 @@ class _Emitter:
             self._copies(rings, "stage", index, ahead, f"{ahead} < {hi}")
             self.close()
         counter = self.machine.dialect.counter
-        unrolled = bool(rings) and self.machine.unrolled and counter != "kt_i64"
+        short = sum(inner.name in ("mma", "mma_scaled") for inner in region.walk()) == 1
+        unrolled = bool(rings) and short and self.machine.unrolled and counter != "kt_i64"
         last = count = ""
         if rings and not unrolled:
             self.line(f"int {slot} = 0;")

@@ -14,8 +14,8 @@ class MatrixOp:
     """A matrix instruction and how to call it.
 
     `dtype` is the operands' element type. call(d, a, b) gives the statement: d is the list of accumulator lvalues of one
-    lane, a and b the operand expressions, one for each 32-bit word (or for each element of 32 bits).
-    `through`: a 16-bit float that operands are converted to, exactly, for an instruction that does not take `dtype`. Then
+    lane, a and b the operand expressions, one for each 32-bit word (or for each element of 32 bits). `lined`: preferred
+    where rows of the result are reduced, or combined with one value each. `through`: a 16-bit float that operands are converted to, exactly, for an instruction that does not take `dtype`. Then
     8-bit integers are summed in float32, along K no further than is exact, and each sum is added to the result.
     """
 
@@ -23,6 +23,7 @@ class MatrixOp:
     dtype: str
     call: Callable[[Sequence[str], Sequence[str], Sequence[str]], str]
     through: str = ""
+    lined: bool = False
 
     @property
     def bits(self) -> int:
@@ -72,7 +73,7 @@ class Machine:
     long_stages: of one with several products, whose passes take long (0: the same).
     direct: operands that no more groups than this read come to products straight from memory, others through shared memory.
     linear: those of `copies` for which data lands in shared memory lane after lane, from a buffer that knows its range.
-    unrolled: whether loops with rings are written out once for each slot, so that its addresses are constants.
+    unrolled: whether loops with rings and one product are written out once for each slot, so that its addresses are constants.
     reads: plain reads of shared memory, by bytes a lane. more_swizzles: tried where the first has bank conflicts.
     atomics: dtypes that memory adds in at once.
     transposed: whether products are computed as D^T = B^T A^T, so that a lane holds neighbours of one row of D.

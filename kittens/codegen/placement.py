@@ -55,6 +55,7 @@ class Matrix:
     a: Tiled | None = None
     b: Tiled | None = None
     tiles: tuple[int, int, int] = (1, 1, 1)  # instructions of one group along M, N, K
+    split: tuple[int, int] = (1, 1)  # groups along M, N
     reason: str = ""
 
 
@@ -264,13 +265,14 @@ def _product(op: Op, machine: Machine, groups: int, given: Tiled | None, *, line
     a, b = op.operands[0], op.operands[2 if scaled else 1]
     (m, k), n = shape(a), shape(b)[1]
     found = [] if scaled else machine.products_for(dtype_of(a), dtype_of(b))
-    for instruction in found:
-        if instruction.through and BY_NAME[instruction.dtype].kind == "i" and k > _EXACT_BYTES:
-            continue
-        ways = [_instructed(instruction, machine, (m, n, k), split) for split in _splits(groups)]
-        possible = [w for w in ways if w is not None and given in (None, w.layout)]
-        if possible:
-            return possible[0] if lined else min(possible, key=lambda w: (w.tiles[0] + w.tiles[1], w.tiles[1]))
+    found = [f for f in found if not (f.through and BY_NAME[f.dtype].kind == "i" and k > _EXACT_BYTES)]
+    ways = [(_instructed(f, machine, (m, n, k), split), f) for split in _splits(groups) for f in found]
+    possible = [w for w, _ in ways if w is not None and given in (None, w.layout)]
+    if possible and lined:
+        return next((w for w in possible if w.split == possible[0].split and w.op is not None and w.op.lined), possible[0])
+    if possible:
+        best = next(f for f in found if any(w.op is f for w in possible))
+        return min((w for w in possible if w.op is best), key=lambda w: (w.tiles[0] + w.tiles[1], w.tiles[1]))
     why = "block scales" if scaled else f"no instruction for {dtype_of(a)} and {dtype_of(b)}"
     if found:
         why = f"{m}x{n}x{k} is no multiple of {found[-1].product.name}"
@@ -369,7 +371,7 @@ def _instructed(found: MatrixOp, machine: Machine, sizes: tuple[int, int, int], 
     d = Tiled(fd, (Digit("register", "col", nt), Digit("group", "col", gn), Digit("register", "row", mt), Digit("group", "row", gm)))
     a = Tiled(fa, (Digit("group", None, gn), Digit("register", "row", mt), Digit("group", "row", gm), Digit("register", "col", kt)))
     b = Tiled(fb, (Digit("register", "col", nt), Digit("group", "col", gn), Digit("group", None, gm), Digit("register", "row", kt)))
-    return Matrix(found, d, a, b, (mt, nt, kt))
+    return Matrix(found, d, a, b, (mt, nt, kt), split)
 
 
 def _feed(op: Op, matrix: Matrix, layout_of: Callable[[Value], Tiled | None]) -> None:
