@@ -65,12 +65,15 @@ def compile_source(function: Function, source: Source, arch: str) -> Artifact:
         "-default-device",
         "--ptxas-options=-v",
     )
-    parts = ("cubin", version(), *options, source.text, *headers().values())
-    log, _, code = cached(parts, lambda: _nvrtc(source, options)).partition(_MARK)
-    text = log.decode(errors="replace")
-    found = {name: re.search(pattern, text) for name, pattern in _FACTS.items()}
-    facts = {name: int(match[1]) if match else 0 for name, match in found.items()}
-    if facts["spilled_bytes"]:
+    for more in ((), ("-DKT_ONE_PROGRAM",)):
+        tried = (*options, *more)
+        parts = ("cubin", version(), *tried, source.text, *headers().values())
+        log, _, code = cached(parts, lambda tried=tried: _nvrtc(source, tried)).partition(_MARK)  # type: ignore[misc]
+        found = {name: re.search(pattern, log.decode(errors="replace")) for name, pattern in _FACTS.items()}
+        facts = {name: int(match[1]) if match else 0 for name, match in found.items()}
+        if not facts["spilled_bytes"]:
+            break
+    else:
         raise UnavailableError(
             f"{source.entry} spills {facts['spilled_bytes']} bytes of registers on {arch}",
             hint="use smaller tiles (the kernel's tunables)",

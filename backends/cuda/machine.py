@@ -46,7 +46,7 @@ def _moves() -> tuple[Move, ...]:
 
 def _entry(name: str, parameters: Sequence[tuple[str, str]], threads: int, shared: int) -> str:
     listed = ", ".join(f"{c} {n}" for c, n in parameters)
-    return f'extern "C" __global__ void __launch_bounds__({threads}, 1) {name}({listed}) {{'
+    return f'extern "C" __global__ void KT_THREADS({threads}) {name}({listed}) {{'
 
 
 DIALECT = Dialect("kt_cuda.h", _entry, ".cu")

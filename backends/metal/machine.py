@@ -13,9 +13,10 @@ DEFAULT = "apple7"
 #: Threadgroup memory of one program, in bytes (Apple, Metal feature set tables).
 SHARED_BYTES = 32768
 
+#: Types that kt.store_add adds in; those of 64 bits in two halves (MSL has 64-bit minima and maxima only).
+ATOMICS = ("float32", "int32", "uint32", "int64", "uint64")
+
 #: 32-bit registers of a thread (dougallj, applegpu). With more than about half of them a core is not full.
-#: Types that device memory adds in at once (MSL has 64-bit atomics for minimum and maximum only).
-ATOMICS = ("float32", "int32", "uint32")
 REGISTERS = 128
 
 _PRODUCTS = (("bfloat16", "bf16"), ("float16", "f16"), ("float32", "f32"))

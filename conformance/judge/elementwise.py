@@ -22,7 +22,7 @@ from kittens.conformance.judge.rounding import (
     surely_nan,
     taken,
 )
-from kittens.dtypes import Array, float64
+from kittens.dtypes import Array, float32, float64
 from kittens.opset import Call
 
 Rule = Callable[..., Any]  # (rules, call, *operands) -> Bounded, or a tuple of them
@@ -191,6 +191,10 @@ def _extremum(f: np.ufunc) -> Rule:
             return _integers(f)(rules, call, *raw)
         xs = tuple(taken(rules, x) for x in raw)
         v, e = propagate(f, xs)
+        if rules.flushes and computing(to) == float32:  # of operands that count as zero, either may come out
+            sizes = [np.where(np.abs(x.v) < float32.tiny, np.abs(x.v), 0.0) for x in raw]
+            most = np.maximum(*sizes)
+            e = np.where((np.abs(v) < float32.tiny) & (most > 0), np.maximum(e, np.abs(v) + most), e)
         loose = signless(raw)
         zeros = np.logical_and.reduce([x.v == 0 for x in xs]) & (np.signbit(xs[0].v) != np.signbit(xs[1].v))
         return _unsigned_zeros(Bounded(to, v, e), zeros if loose is None else zeros | loose)

@@ -9,8 +9,8 @@ import numpy as np
 from kittens.conformance.judge.bounded import SIGN, Bounded, exactly
 from kittens.conformance.judge.elementwise import rule
 from kittens.conformance.judge.formats import codes, decode, integer_to_odd, nearest, spacing, to_integer
-from kittens.conformance.judge.rounding import Rules, known, settled, taken
-from kittens.dtypes import Array, DType, as_dtype, float64
+from kittens.conformance.judge.rounding import Rules, computing, known, settled, taken
+from kittens.dtypes import Array, DType, as_dtype, float32, float64
 from kittens.opset import Call
 
 
@@ -109,6 +109,8 @@ def _cast(rules: Rules, call: Call, raw: Bounded) -> Bounded:
         return _to_float(rules, to, raw)
     if to.kind == "b":
         doubt = (raw.e > SIGN) & ~(np.abs(raw.v) > raw.e) if source.kind != "b" else raw.e > 0
+        if rules.flushes and source.kind == "f" and computing(source) == float32:
+            doubt |= (raw.v != 0) & (np.abs(raw.v) < float32.tiny)
         return Bounded(to, np.asarray(raw.v != 0), np.where(doubt, 1.0, 0.0))
     if source.kind in "biu":
         v = raw.v.astype(to.numpy)

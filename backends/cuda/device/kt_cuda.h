@@ -6,6 +6,14 @@
 // Compile with -fmad=false: a multiply and an add fuse only where a kernel says kt_fma.
 #pragma once
 
+// Threads of a program. Left to itself, the compiler keeps room for several programs on a processor, and may spill a
+// few registers for it; then it is asked again, with KT_ONE_PROGRAM.
+#ifdef KT_ONE_PROGRAM
+#define KT_THREADS(n) __launch_bounds__(n, 1)
+#else
+#define KT_THREADS(n) __launch_bounds__(n)
+#endif
+
 #define KT_FN static __device__ __forceinline__
 #define KT_LANES 32u
 

@@ -71,6 +71,12 @@ KT_FN kt_i32 kt_atomic_add_i32(kt_out p, kt_i32 v KT_SITE) {
   return KT_NATIVE(kt_sim::atomic_add_global(p, v), __hip_atomic_fetch_add((KT_GLOBAL kt_i32*)p, v, __ATOMIC_RELAXED,
                                                                            __HIP_MEMORY_SCOPE_AGENT));
 }
+#define KT_ATOMIC_64
+KT_FN kt_u64 kt_atomic_add_u64(kt_out p, kt_u64 v KT_SITE) {
+  KT_HERE;
+  return KT_NATIVE(kt_sim::atomic_add_global(p, v), __hip_atomic_fetch_add((KT_GLOBAL kt_u64*)p, v, __ATOMIC_RELAXED,
+                                                                           __HIP_MEMORY_SCOPE_AGENT));
+}
 
 // ---- global memory through a descriptor that knows its size: what lies outside reads as 0, and is not written
 
