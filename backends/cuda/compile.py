@@ -65,6 +65,8 @@ def compile_source(function: Function, source: Source, arch: str) -> Artifact:
         "-default-device",
         "--ptxas-options=-v",
     )
+    facts: dict[str, int] = {}
+    code = b""
     for more in ((), ("-DKT_ONE_PROGRAM",)):
         tried = (*options, *more)
         parts = ("cubin", version(), *tried, source.text, *headers().values())
