@@ -144,8 +144,10 @@ def kittens_launch(target: Target, launch: Launch) -> Run | None:
     # A fault of the kernel itself is reported before any device is looked for.
     function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
     if how in missing():
-        raise UnavailableError(f"{target} cannot run kernel {launch.kernel.name}: {missing()[how]}",
-                               hint="run it with on='numpy'; `kittens doctor` says what this machine can do")  # fmt: skip
+        raise UnavailableError(
+            f"{target} cannot run kernel {launch.kernel.name}: {missing()[how]}",
+            hint="run it with on='numpy'; `kittens doctor` says what this machine can do",
+        )
     if target.simulated:
         from kittens.backends.hip.machine import DEFAULT, machine_for
         from kittens.backends.hip.sim import VENDOR

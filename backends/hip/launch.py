@@ -44,16 +44,10 @@ def call(name: str, *arguments: Any) -> Any:
 @functools.cache
 def device_arch(index: int) -> str:
     """The architecture to compile for on a device."""
-    from hip import hip
-
     count = call("hipGetDeviceCount")
     if index >= count:
         raise UnavailableError(f"no AMD device {index}: there are {count}")
-    properties = hip.hipDeviceProp_t()
-    call("hipGetDeviceProperties", properties, index)
-    arch = str(
-        properties.gcnArchName if isinstance(properties.gcnArchName, str) else properties.gcnArchName.decode()
-    )
+    arch = str(call("hipGetDeviceProperties", index).gcnArchName)  # such as gfx950:sramecc+:xnack-
     return arch.split(":")[0]
 
 
