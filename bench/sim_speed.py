@@ -11,6 +11,7 @@ import argparse
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -31,7 +32,7 @@ CASES = (
 )
 
 
-def gflops(program: Program, threads: int, shared: int, dtype: type, size: int, **options) -> float:
+def gflops(program: Program, threads: int, shared: int, dtype: type, size: int, **options: Any) -> float:
     """The best of three products of `size` cubed. On one core by the time it had, whoever else is there."""
     clock = time.process_time if options.get("workers") == 1 else time.perf_counter
     a, b = np.random.default_rng(0).standard_normal((2, size, size)).astype(dtype)

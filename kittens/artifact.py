@@ -1,8 +1,8 @@
 """A compiled kernel as a thing of its own: code, source, signature and what it takes of the machine. Saved and loaded.
 
-    kernel.compile("cuda:sm_90a", *args).save("matmul.kittens")
-    matmul = kittens.load("matmul.kittens")
-    matmul(a, b, c, grid=(32, 32))
+kernel.compile("cuda:sm_90a", *args).save("matmul.kittens")
+matmul = kittens.load("matmul.kittens")
+matmul(a, b, c, grid=(32, 32))
 """
 
 from __future__ import annotations
@@ -83,21 +83,28 @@ class Artifact:
             os.unlink(name)
             raise
 
-    def __call__(self, *args: Any, grid: int | tuple[int, ...], on: str | Target | None = None, **named: Any) -> runtime.Run:
+    def __call__(
+        self, *args: Any, grid: int | tuple[int, ...], on: str | Target | None = None, **named: Any
+    ) -> runtime.Run:
         """Run the code on arrays and scalars. `grid` is the number of programs along each axis.
 
         Raises ArgumentError for arguments that the code was not made for.
         """
         names = [name for name, _ in self.signature]
         if len(args) > len(names):
-            raise ArgumentError(f"{self.kernel} takes {len(names)} arguments, not {len(args)}", hint=f"they are {', '.join(names)}")
-        values = {**dict(zip(names, args)), **named}
+            raise ArgumentError(
+                f"{self.kernel} takes {len(names)} arguments, not {len(args)}",
+                hint=f"they are {', '.join(names)}",
+            )
+        values = {**dict(zip(names, args, strict=False)), **named}
+        if twice := [n for n in names[: len(args)] if n in named]:
+            raise ArgumentError(f"argument {twice[0]!r} of {self.kernel} is given twice")
         if sorted(values) != sorted(names):
             raise ArgumentError(f"{self.kernel} takes {', '.join(names)}, not {', '.join(values)}")
         arguments: dict[str, Argument] = {n: adopt(values[n], n) for n in names}
         for name, type in self.signature:
             _check(self.kernel, name, parse_type(type), arguments[name])
-        extents = grid if isinstance(grid, tuple) else (grid,)
+        extents: tuple[Any, ...] = grid if isinstance(grid, tuple) else (grid,)
         if len(extents) != self.grid_rank or any(not isinstance(n, int) or n < 0 for n in extents):
             raise ArgumentError(f"{self.kernel} runs on a grid of {self.grid_rank} axes, not {grid!r}")
         target = parse(on) if on is not None else parse(self.target)
@@ -111,11 +118,20 @@ def load(path: str | os.PathLike[str]) -> Artifact:
     try:
         with zipfile.ZipFile(path) as archive:
             about = json.loads(archive.read("kernel.json"))
-            code, source, asm = archive.read("code"), archive.read("source").decode(), archive.read("asm").decode()
+            code, source, asm = (
+                archive.read("code"),
+                archive.read("source").decode(),
+                archive.read("asm").decode(),
+            )
     except (zipfile.BadZipFile, KeyError, ValueError) as error:
-        raise ArgumentError(f"{os.fspath(path)} is not a saved kernel: {error}", hint="kernel.compile(target, ...).save(path) writes one") from error
+        raise ArgumentError(
+            f"{os.fspath(path)} is not a saved kernel: {error}",
+            hint="kernel.compile(target, ...).save(path) writes one",
+        ) from error
     if about.pop("format", None) != _FORMAT:
-        raise ArgumentError(f"{os.fspath(path)} was saved by another version of kittens", hint="compile and save it again")
+        raise ArgumentError(
+            f"{os.fspath(path)} was saved by another version of kittens", hint="compile and save it again"
+        )
     about["parameters"] = tuple(Parameter(**p) for p in about["parameters"])
     about["signature"] = tuple((n, t) for n, t in about["signature"])
     about["written"], about["unordered"] = tuple(about["written"]), tuple(about["unordered"])
@@ -130,11 +146,22 @@ def _check(kernel: str, name: str, type: Type, argument: Argument) -> None:
         return
     assert isinstance(type, TensorType)
     if not isinstance(argument, TensorArg) or argument.dtype != type.dtype or argument.ndim != type.rank:
-        raise ArgumentError(f"{kernel} was compiled for {name!r} as {type}", hint="compile it again for these arguments")
-    for what, extents, known in (("extent", argument.shape, type.dims), ("stride", argument.strides, type.strides)):
-        for axis, (n, e) in enumerate(zip(extents, known)):
+        raise ArgumentError(
+            f"{kernel} was compiled for {name!r} as {type}", hint="compile it again for these arguments"
+        )
+    for what, extents, known in (
+        ("extent", argument.shape, type.dims),
+        ("stride", argument.strides, type.strides),
+    ):
+        for axis, (n, e) in enumerate(zip(extents, known, strict=False)):
             if (e.value is not None and n != e.value) or n % e.divisor:
                 said = f"= {e.value}" if e.value is not None else f"a multiple of {e.divisor}"
-                raise ArgumentError(f"{kernel} was compiled for {what} {axis} of {name!r} {said}, and it is {n}", hint="compile it again for these arguments")
+                raise ArgumentError(
+                    f"{kernel} was compiled for {what} {axis} of {name!r} {said}, and it is {n}",
+                    hint="compile it again for these arguments",
+                )
     if argument.alignment < type.alignment:
-        raise ArgumentError(f"{kernel} was compiled for {name!r} aligned to {type.alignment} bytes", hint="compile it again for this array")
+        raise ArgumentError(
+            f"{kernel} was compiled for {name!r} aligned to {type.alignment} bytes",
+            hint="compile it again for this array",
+        )

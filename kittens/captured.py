@@ -44,7 +44,9 @@ def captured(function: Any) -> Captured:
             value = _now(place, name)
             if isinstance(value, ModuleType):
                 continue
-            found.bindings.append((place, name, value, list(_flat(value)) if type(value) in _CONTAINERS else None))
+            found.bindings.append(
+                (place, name, value, list(_flat(value)) if type(value) in _CONTAINERS else None)
+            )
             if isinstance(value, FunctionType) and not is_internal(value.__module__ or ""):
                 todo.append(value)
     return found

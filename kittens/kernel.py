@@ -199,6 +199,7 @@ class Kernel:
             if all(_matches(p.type, arguments[p.name]) for p in function.params):
                 return function
         function = _trace(self, arguments, constants, grid_rank)
+        self._captured = captured(self.function)  # what the kernel itself changed, a log say, is no news
         self._traces.setdefault(key, []).append(function)
         return function
 

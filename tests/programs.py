@@ -72,7 +72,7 @@ FOOTER = """
         kt.store(o, at, tile)
     kt.store(o, len(out), kt.full(4, c0, kt.float32) + c1 + kt.full((), z0, kt.float32) + s0.count)
     kt.store(o, len(out) + 1, (w0 + w1).to(kt.float32))
-"""  # noqa: E501
+"""
 OUTPUTS = 4 * 24
 
 

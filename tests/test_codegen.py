@@ -139,7 +139,11 @@ def test_an_artifact_is_saved_loaded_and_run(tmp_path: Path) -> None:
     artifact = softmax.compile("cuda:sm_80", x, y)
     artifact.save(tmp_path / "softmax.kittens")
     loaded = kt.load(tmp_path / "softmax.kittens")
-    assert isinstance(loaded, Artifact) and loaded.code == artifact.code and loaded.parameters == artifact.parameters
+    assert (
+        isinstance(loaded, Artifact)
+        and loaded.code == artifact.code
+        and loaded.parameters == artifact.parameters
+    )
     run = loaded(x, y, grid=(2, 1, 1)[: loaded.grid_rank], on="cuda:sm_80@sim")
     assert run.how == "simulated"
     wanted = np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)

@@ -76,7 +76,7 @@ VALUES = {name: [v for v, _ in table] for name, table in TABLES.items()}
 
 
 def encode(x: Fraction, name: str) -> Fraction | str:
-    """The value to which a positive fraction rounds: to nearest, to even; float8 saturates, others overflow."""  # noqa: E501
+    """The value to which a positive fraction rounds: to nearest, to even; float8 saturates, others overflow."""
     values = VALUES[name]
     low, high = 0, len(values) - 1
     if x > values[-1]:

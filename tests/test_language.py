@@ -396,7 +396,7 @@ def test_numpy_integers_are_constants_and_extents():
 def test_a_spec_holds_no_data():
     x, y = kt.spec("float32", (4,)), np.zeros(4, np.float32)
     for arguments in ((x, y), (y, x), (x, x)):
-        with pytest.raises(kt.ArgumentError, match="is a kt.spec, which holds no data"):
+        with pytest.raises(kt.ArgumentError, match="which holds no data"):
             copies(*arguments)
 
 

@@ -49,7 +49,7 @@ GOOD = """
         if target.backend == "tiny":
             execute(launch)
             return Run(launch.kernel.name, str(target), "simulated", launch.grid, launch.constants)
-"""  # noqa: E501
+"""
 MISSPELT = """
     from kittens.plugins import hookimpl
 

@@ -90,7 +90,16 @@ def test_hip_compiles_for_the_device(file, arch, tmp_path):
     source.write_text(text)
     command = [sys.executable, "-m", "ziglang", "clang", "-x", "hip", f"--offload-arch={arch}"]
     command += ["--cuda-device-only", "-nogpulib", "-nogpuinc", "-fuse-cuid=none", "-std=c++17", "-O3"]
-    command += ["-ffp-contract=off", "-Wall", "-Wno-unused-function", "-Wno-inline-asm", "-S", "-o", str(assembly), str(source)]
+    command += [
+        "-ffp-contract=off",
+        "-Wall",
+        "-Wno-unused-function",
+        "-Wno-inline-asm",
+        "-S",
+        "-o",
+        str(assembly),
+        str(source),
+    ]
     command += [f"-I{folder}" for folder in (*HIP.include, DEVICE)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -47,10 +47,24 @@ def kittens_targets() -> list[TargetInfo]:
     for arch, text in ARCHITECTURES.items():
         name = "cuda" + (f":{arch}" if arch else "")
         ways = ("execute", "compile")
-        out.append(TargetInfo(name, text, tuple(w for w in ways if w not in lacks), {w: lacks[w] for w in ways if w in lacks}))
+        out.append(
+            TargetInfo(
+                name,
+                text,
+                tuple(w for w in ways if w not in lacks),
+                {w: lacks[w] for w in ways if w in lacks},
+            )
+        )
         if arch:
             can = () if "simulate" in lacks else ("simulate",)
-            out.append(TargetInfo(f"{name}@sim", f"{text}, simulated on the CPU", can, {w: lacks[w] for w in ("simulate",) if w in lacks}))
+            out.append(
+                TargetInfo(
+                    f"{name}@sim",
+                    f"{text}, simulated on the CPU",
+                    can,
+                    {w: lacks[w] for w in ("simulate",) if w in lacks},
+                )
+            )
     return out
 
 
@@ -61,7 +75,9 @@ def kittens_adopt(array: Any) -> TensorArg | None:
         return _adopt_torch(array)
     if library == "cupy":
         strides = tuple(s // array.itemsize for s in array.strides)
-        return _describe(as_dtype(array.dtype), array.shape, strides, array.data.ptr, array.device.id, array, True)
+        return _describe(
+            as_dtype(array.dtype), array.shape, strides, array.data.ptr, array.device.id, array, True
+        )
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is None:
         return None
@@ -76,18 +92,28 @@ def _adopt_torch(tensor: Any) -> TensorArg | None:
     if not getattr(tensor, "is_cuda", False):
         return None
     dtype = as_dtype(str(tensor.dtype)[6:])  # without "torch."
-    return _describe(dtype, tuple(tensor.shape), tensor.stride(), tensor.data_ptr(), tensor.device.index or 0, tensor, True)
+    return _describe(
+        dtype, tuple(tensor.shape), tensor.stride(), tensor.data_ptr(), tensor.device.index or 0, tensor, True
+    )
 
 
 def _describe(
-    dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...], address: int, device: int, owner: Any, writable: bool
+    dtype: DType,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    address: int,
+    device: int,
+    owner: Any,
+    writable: bool,
 ) -> TensorArg:
     span = None
     if 0 not in shape:
-        high = sum(s * (n - 1) for s, n in zip(strides, shape) if s > 0)
+        high = sum(s * (n - 1) for s, n in zip(strides, shape, strict=False) if s > 0)
         span = (("cuda", device), address, address + dtype.bytes * (1 + high))
     alignment = min(16, address & -address) if address else 16
-    return TensorArg(dtype, shape, strides, _target(device), _Device(address, owner), writable, alignment, span)
+    return TensorArg(
+        dtype, shape, strides, _target(device), _Device(address, owner), writable, alignment, span
+    )
 
 
 @functools.cache
@@ -124,9 +150,19 @@ def kittens_numerics(target: Target) -> Numerics | None:
     if target.backend != "cuda":
         return None
     # Largest errors of the device headers' functions, in units in the last place (tests/test_sim_math.py measures them).
-    ulp = {"exp": 2.0, "exp2": 2.0, "log": 2.0, "log2": 2.0, "rsqrt": 2.0, "sin": 2.0, "cos": 2.0, "tanh": 3.0, "erf": 3.0}
+    ulp = {
+        "exp": 2.0,
+        "exp2": 2.0,
+        "log": 2.0,
+        "log2": 2.0,
+        "rsqrt": 2.0,
+        "sin": 2.0,
+        "cos": 2.0,
+        "tanh": 3.0,
+        "erf": 3.0,
+    }
     native = target.arch == "sm_90a"
-    float8 = {n: "native" if native else "emulated" for n in ("float8_e4m3fn", "float8_e5m2")}
+    float8 = dict.fromkeys(("float8_e4m3fn", "float8_e5m2"), "native" if native else "emulated")
     return Numerics(ulp, float8={**float8, "float8_e4m3fnuz": "emulated", "float8_e5m2fnuz": "emulated"})
 
 

@@ -17,7 +17,11 @@ from kittens.sim.vendor import DEVICE
 
 _HEADERS = Path(__file__).resolve().parent / "device"
 _MARK = b"\0\0\0\0cubin\0"  # between the log and the code in a cache entry
-_FACTS = {"registers": r"Used (\d+) registers", "spilled_bytes": r"(\d+) bytes spill stores", "stack_bytes": r"(\d+) bytes stack frame"}
+_FACTS = {
+    "registers": r"Used (\d+) registers",
+    "spilled_bytes": r"(\d+) bytes spill stores",
+    "stack_bytes": r"(\d+) bytes stack frame",
+}
 _MISSING = "NVRTC is not installed: pip install 'kittens-gpu[compile]' (or [cuda]) brings it"
 
 
@@ -54,7 +58,15 @@ def compile_source(function: Function, source: Source, arch: str) -> Artifact:
 
     Raises UnavailableError without NVRTC, and for a kernel that spills registers.
     """
-    options = (f"--gpu-architecture={arch}", "--std=c++17", "-fmad=false", "-default-device", "--ptxas-options=-v")
+    options = (
+        f"--gpu-architecture={arch}",
+        "--std=c++17",
+        "-fmad=false",
+        "-default-device",
+        "--ptxas-options=-v",
+    )
+    facts: dict[str, int] = {}
+    code = b""
     for more in ((), ("-DKT_ONE_PROGRAM",)):
         tried = (*options, *more)
         parts = ("cubin", version(), *tried, source.text, *headers().values())
@@ -78,7 +90,11 @@ def _nvrtc(source: Source, options: tuple[str, ...]) -> bytes:
 
     names = list(headers())
     error, program = nvrtc.nvrtcCreateProgram(
-        source.text.encode(), f"{source.entry}.cu".encode(), len(names), [headers()[n].encode() for n in names], [n.encode() for n in names]
+        source.text.encode(),
+        f"{source.entry}.cu".encode(),
+        len(names),
+        [headers()[n].encode() for n in names],
+        [n.encode() for n in names],
     )
     try:
         (error,) = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
@@ -86,7 +102,9 @@ def _nvrtc(source: Source, options: tuple[str, ...]) -> bytes:
         log = b" " * size
         nvrtc.nvrtcGetProgramLog(program, log)
         if int(error):
-            raise InternalError(f"the source of {source.entry} does not compile: {log.decode(errors='replace')[:3000]}")
+            raise InternalError(
+                f"the source of {source.entry} does not compile: {log.decode(errors='replace')[:3000]}"
+            )
         _, size = nvrtc.nvrtcGetCUBINSize(program)
         code = b" " * size
         nvrtc.nvrtcGetCUBIN(program, code)

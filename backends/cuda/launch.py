@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kittens.arguments import Argument, TensorArg, check_outputs
+from kittens.arguments import Argument, check_outputs
 from kittens.artifact import Artifact
 from kittens.backends.cuda.compile import compile_source
 from kittens.backends.cuda.machine import machine
@@ -28,11 +28,16 @@ def device_arch(index: int) -> str:
     """The architecture to compile for on a device."""
     import cupy
 
-    major, minor = cupy.cuda.Device(index).compute_capability[:-1], cupy.cuda.Device(index).compute_capability[-1]
+    major, minor = (
+        cupy.cuda.Device(index).compute_capability[:-1],
+        cupy.cuda.Device(index).compute_capability[-1],
+    )
     if (major, minor) == ("9", "0"):
         return "sm_90a"
     if int(major) >= 8:
-        return "sm_80" if major == "8" and minor == "0" else "sm_89" if (major, minor) == ("8", "9") else "sm_80"
+        return (
+            "sm_80" if major == "8" and minor == "0" else "sm_89" if (major, minor) == ("8", "9") else "sm_80"
+        )
     raise UnavailableError(f"compute capability {major}.{minor} is too old: 8.0 at least")
 
 
@@ -45,7 +50,9 @@ def _module(code: bytes, entry: str, index: int, shared: int) -> Any:
         loaded.load(code)
         function = loaded.get_function(entry)
         if shared > 48 * 1024:
-            cupy.cuda.driver.funcSetAttribute(function.ptr, 8, shared)  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            cupy.cuda.driver.funcSetAttribute(
+                function.ptr, 8, shared
+            )  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         return loaded, function
 
 
@@ -67,7 +74,9 @@ def execute(target: Target, launch: Launch) -> Callable[[dict[str, Argument]], N
     """
     index = _device(target)
     function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
-    ready = Prepared(compiled(function, target.arch or device_arch(index)), launch.arguments, launch.grid, index)
+    ready = Prepared(
+        compiled(function, target.arch or device_arch(index)), launch.arguments, launch.grid, index
+    )
     ready(launch.arguments)
     return ready
 
@@ -81,7 +90,9 @@ def _device(target: Target) -> int:
     return index
 
 
-def run_saved(target: Target, artifact: Artifact, arguments: dict[str, Argument], grid: Sequence[int]) -> None:
+def run_saved(
+    target: Target, artifact: Artifact, arguments: dict[str, Argument], grid: Sequence[int]
+) -> None:
     """Run a loaded kernel on a GPU."""
     run_artifact(artifact, arguments, grid, _device(target))
 
@@ -128,12 +139,17 @@ class Prepared:
             try:
                 with _stream(arguments, self.pointers):
                     self.kernel(
-                        (self.programs,), (self.artifact.threads,), tuple(given), shared_mem=self.artifact.shared_bytes
+                        (self.programs,),
+                        (self.artifact.threads,),
+                        tuple(given),
+                        shared_mem=self.artifact.shared_bytes,
                     )
                 if copies:
                     cupy.cuda.runtime.deviceSynchronize()
             except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
-                raise CheckError(f"{self.artifact.kernel} on cuda:{self.index}, grid {self.grid}: {error}") from error
+                raise CheckError(
+                    f"{self.artifact.kernel} on cuda:{self.index}, grid {self.grid}: {error}"
+                ) from error
             for host, held in copies:
                 if host is not None:
                     _from_device(host, held)
@@ -153,8 +169,8 @@ def _stream(arguments: dict[str, Argument], pointers: Sequence[tuple[int, str]])
 
 def _span(array: Any) -> tuple[int, int]:
     """(bytes before the first element, bytes from there to the end) of the memory that an array covers."""
-    low = sum(min(0, s * (n - 1)) for s, n in zip(array.strides, array.shape))
-    high = sum(max(0, s * (n - 1)) for s, n in zip(array.strides, array.shape)) + array.itemsize
+    low = sum(min(0, s * (n - 1)) for s, n in zip(array.strides, array.shape, strict=False))
+    high = sum(max(0, s * (n - 1)) for s, n in zip(array.strides, array.shape, strict=False)) + array.itemsize
     return (-low, high) if array.size else (0, 16)
 
 

@@ -34,7 +34,12 @@ def _products(arch: str) -> tuple[MatrixOp, ...]:
 
 def _moves() -> tuple[Move, ...]:
     return tuple(
-        Move(MATRIX_MOVES[name], 16, 8, lambda words, at, f=f"kt_ldmatrix_{name.replace('.', '_')}": _call(f, words, [], [at]))  # type: ignore[misc]
+        Move(
+            MATRIX_MOVES[name],
+            16,
+            8,
+            lambda words, at, f=f"kt_ldmatrix_{name.replace('.', '_')}": _call(f, words, [], [at]),  # type: ignore[misc]
+        )
         for name in ("x4", "x4.trans", "x2", "x2.trans")
     )
 

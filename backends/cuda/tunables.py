@@ -19,16 +19,27 @@ def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str,
     if kernel.startswith("attention_") and "q" in arguments:
         q, v = arguments["q"], arguments["v"]
         return _attention(kernel, max(q.shape[-1], v.shape[-1]), q.dtype.bytes)
-    if kernel in ("softmax", "rms_norm", "layer_norm", "dropout_residual_layer_norm") and arguments["x"].shape[-1] >= 2048:
-        return {"BM": 1 if kernel == "rms_norm" else 2}  # whole rows, few at a time: the more programs, the more loads in flight
+    if (
+        kernel in ("softmax", "rms_norm", "layer_norm", "dropout_residual_layer_norm")
+        and arguments["x"].shape[-1] >= 2048
+    ):
+        return {
+            "BM": 1 if kernel == "rms_norm" else 2
+        }  # whole rows, few at a time: the more programs, the more loads in flight
     return {}
 
 
 def _matmul(a: TensorArg, b: TensorArg) -> dict[str, int]:
     if a.dtype.bits > 16:
         return {}
-    if not (_aligned(a) and _aligned(b)) or (a.dtype.bits == 8 and (a.strides[-1] != 1 or b.strides[-2] != 1)):
-        return {"BM": 32, "BN": 32, "BK": 32}  # copied or read element by element, which takes registers for addresses
+    if not (_aligned(a) and _aligned(b)) or (
+        a.dtype.bits == 8 and (a.strides[-1] != 1 or b.strides[-2] != 1)
+    ):
+        return {
+            "BM": 32,
+            "BN": 32,
+            "BK": 32,
+        }  # copied or read element by element, which takes registers for addresses
     if min(a.shape[-2], b.shape[-1]) < 512:
         return {}
     return {"BM": 128, "BN": 128, "BK": 32 if a.dtype.bits == 16 else 64}

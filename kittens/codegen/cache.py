@@ -11,7 +11,9 @@ from pathlib import Path
 
 def folder() -> Path:
     """Where entries are kept: $KITTENS_CACHE, or `kittens` in the user's cache folder."""
-    base = os.environ.get("KITTENS_CACHE") or os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "kittens")
+    base = os.environ.get("KITTENS_CACHE") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "kittens"
+    )
     return Path(base)
 
 

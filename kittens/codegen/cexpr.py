@@ -29,7 +29,9 @@ SHORT = {
 def ctype(dtype: str) -> str:
     """The C type that holds an element. Raises UnavailableError for float64, which only the reference has."""
     if dtype not in CTYPES:
-        raise UnavailableError(f"{dtype} exists on the reference only", hint="convert with .to(kt.float32), or run on numpy")
+        raise UnavailableError(
+            f"{dtype} exists on the reference only", hint="convert with .to(kt.float32), or run on numpy"
+        )
     return CTYPES[dtype]
 
 
@@ -63,7 +65,11 @@ def _float(value: float) -> str:
     if x == 0 or abs(x) >= 2.0**-126:
         text = repr(x)
         short = repr(np.float32(value)).removeprefix("np.float32(").removesuffix(")")
-        return f"{short if float(short) == x or np.float32(float(short)) == np.float32(x) else text}f" if "." in short or "e" in short else f"{short}.0f"
+        return (
+            f"{short if float(short) == x or np.float32(float(short)) == np.float32(x) else text}f"
+            if "." in short or "e" in short
+            else f"{short}.0f"
+        )
     return f"kt_from_bits({int(np.array(x, np.float32).view(np.uint32))}u)"
 
 
@@ -107,7 +113,11 @@ def expression(name: str, attrs: dict[str, Any], types: Sequence[str], result: s
         if types[0] == "float64":
             ctype("float64")
         wide = [widen(t, types[0]) for t in x]
-        return narrow(_float_op(name, wide), result) if name != "fma" or result == "float32" else f"kt_fma_to_{SHORT[result]}({', '.join(wide)})"
+        return (
+            narrow(_float_op(name, wide), result)
+            if name != "fma" or result == "float32"
+            else f"kt_fma_to_{SHORT[result]}({', '.join(wide)})"
+        )
     return _integer_op(name, types[0], x)
 
 
@@ -130,7 +140,9 @@ def _integer_op(name: str, dtype: str, x: Sequence[str]) -> str:
     if name == "bitnot":
         return f"(!{x[0]})" if dtype == "bool" else f"{c}(~{x[0]})"
     if name in ("add", "sub", "mul"):
-        unsigned = "kt_u64" if BY_NAME[dtype].bits == 64 else "kt_u32"  # wraps; signed overflow would be undefined
+        unsigned = (
+            "kt_u64" if BY_NAME[dtype].bits == 64 else "kt_u32"
+        )  # wraps; signed overflow would be undefined
         return f"{c}({unsigned}({x[0]}) {_INFIX[name]} {unsigned}({x[1]}))"
     if name in _INFIX:
         return f"{c}({x[0]} {_INFIX[name]} {x[1]})"

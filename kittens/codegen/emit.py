@@ -28,7 +28,6 @@ from kittens.errors import InternalError, UnavailableError
 from kittens.ir import Op, Region, TensorType, Value, base
 from kittens.layouts import Tiled
 from kittens.opset.elementwise import COMPARISONS
-from kittens.layouts import Tiled
 
 Reader = Callable[[str], str]
 
@@ -66,9 +65,21 @@ def parameters(plan: Plan) -> tuple[Parameter, ...]:
         if not isinstance(t, TensorType):
             out.append(Parameter("scalar", value.name, 0, cexpr.ctype(t.dtype.name), cname(value.name)))
             continue
-        out.append(Parameter("pointer", value.name, 0, "kt_out" if value.name in stored else "kt_in", cname(value.name)))
-        out += [Parameter("extent", value.name, i, "kt_i64", extent_text(value, i)) for i in range(t.rank) if t.dims[i].value is None]
-        out += [Parameter("stride", value.name, i, "kt_i64", stride_text(value, i)) for i in range(t.rank) if t.strides[i].value is None]
+        out.append(
+            Parameter(
+                "pointer", value.name, 0, "kt_out" if value.name in stored else "kt_in", cname(value.name)
+            )
+        )
+        out += [
+            Parameter("extent", value.name, i, "kt_i64", extent_text(value, i))
+            for i in range(t.rank)
+            if t.dims[i].value is None
+        ]
+        out += [
+            Parameter("stride", value.name, i, "kt_i64", stride_text(value, i))
+            for i in range(t.rank)
+            if t.strides[i].value is None
+        ]
     out += [Parameter("grid", "", i, "kt_i32", f"grid_{i}") for i in range(plan.function.grid_rank)]
     return tuple(out)
 
@@ -126,6 +137,7 @@ class _Emitter:
         self.names: dict[Value, str] = {}
         self.held: dict[Value, tuple[str, Tiled]] = {}
         self.coordinates: dict[Tiled, dict[str, str]] = {}
+        self.tables: dict[tuple[int, ...], str] = {}
         self.preloaded: dict[tuple[Op, str], str] = {}
         self.preloaded_words = 0
         self.slots: dict[Value, str] = {}
@@ -155,16 +167,26 @@ class _Emitter:
         if function.constants:
             head.append("// " + ", ".join(f"{k}={v!r}" for k, v in function.constants.items()))
         head += [f'#include "{machine.dialect.include}"', '#include "kt_ops.h"', ""]
-        head.append(machine.dialect.entry(entry, [(p.ctype, p.text) for p in self.parameters], self.plan.threads, shared))
+        head.append(
+            machine.dialect.entry(
+                entry, [(p.ctype, p.text) for p in self.parameters], self.plan.threads, shared
+            )
+        )
         body = "\n".join(self.lines)
         if shared:
             head.append(f"  KT_SHARED_MEMORY(smem, {shared});")
-        for name, text in (("tid", "int(kt_thread())"), ("lane", "int(kt_lane())"), ("group", "int(kt_group())")):
+        for name, text in (
+            ("tid", "int(kt_thread())"),
+            ("lane", "int(kt_lane())"),
+            ("group", "int(kt_group())"),
+        ):
             if re.search(rf"\b{name}\b", body) or any(re.search(rf"\b{name}\b", p) for p in self.prelude):
                 head.append(f"  const int {name} = {text};")
         head += self.prelude
         text = machine.dialect.finish("\n".join([*head, body, "}", ""]))
-        return Source(text, entry, self.parameters, self.plan.threads, shared, self.locations, machine.dialect.packed)
+        return Source(
+            text, entry, self.parameters, self.plan.threads, shared, self.locations, machine.dialect.packed
+        )
 
     def line(self, text: str) -> None:
         self.lines.append(self.indent + text)
@@ -179,7 +201,13 @@ class _Emitter:
 
     def fresh(self, stem: str) -> str:
         stem = re.sub(r"\W", "_", stem) or "t"
-        if not re.match(r"[A-Za-z]", stem) or stem.startswith("kt_") or keyword.iskeyword(stem) or stem in _RESERVED or (stem.isupper() and len(stem) > 2):
+        if (
+            not re.match(r"[A-Za-z]", stem)
+            or stem.startswith("kt_")
+            or keyword.iskeyword(stem)
+            or stem in _RESERVED
+            or (stem.isupper() and len(stem) > 2)
+        ):
             stem = f"v_{stem}"
         name, n = stem, 1
         while name in self.taken:
@@ -252,12 +280,10 @@ class _Emitter:
         found = fit(values, _paren(r))
         if found is not None:
             return found
-        key = ("table", values)
-        if key not in self.coordinates:
-            name = self.fresh("table")
+        if values not in self.tables:
+            name = self.tables[values] = self.fresh("table")
             self.prelude.append(f"  const int {name}[] = {{{', '.join(map(str, values))}}};")
-            self.coordinates[key] = {"": name}  # type: ignore[index]
-        return f"{self.coordinates[key]['']}[{r}]"  # type: ignore[index]
+        return f"{self.tables[values]}[{r}]"
 
     def indices(self, layout: Tiled, extents: Sequence[int], r: str) -> list[str]:
         """The index along each axis of a shape (which may have axes of extent 1) of register r."""
@@ -308,7 +334,12 @@ class _Emitter:
         (operand,) = op.operands
         if op.name == "reshape" and squeezed(shape(operand)) == squeezed(shape(value)):
             return self.reader(operand, layout)
-        if op.name == "transpose" and len(layout.axes) == 2 and len(squeezed(shape(operand))) == 2 and op.attrs["perm"] == (1, 0):
+        if (
+            op.name == "transpose"
+            and len(layout.axes) == 2
+            and len(squeezed(shape(operand))) == 2
+            and op.attrs["perm"] == (1, 0)
+        ):
             return self.reader(operand, lay.transpose(layout))
         if op.name == "broadcast":
             if not is_tile(operand) or squeezed(shape(operand)) == squeezed(shape(value)):
@@ -334,7 +365,11 @@ class _Emitter:
         if op.name == "arange":
             return f"{cexpr.ctype(op.attrs['dtype'])}({index[0]})"
         if op.name in ("broadcast", "reshape", "transpose"):
-            return self.implicit(op.operands[0], _source_index(op, index)) if is_tile(op.operands[0]) else self.scalar(op.operands[0])
+            return (
+                self.implicit(op.operands[0], _source_index(op, index))
+                if is_tile(op.operands[0])
+                else self.scalar(op.operands[0])
+            )
         if op.name in COMPARISONS and dtype_of(op.operands[0]) == "int64":
             near = self.compared(op, index)
             if near:
@@ -364,11 +399,19 @@ class _Emitter:
             return [cexpr.literal(op.attrs["value"], op.attrs["dtype"])], []
         if op.name in ("broadcast", "reshape", "transpose"):
             return self.position(op.operands[0], _source_index(op, index) if is_tile(op.operands[0]) else [])
-        if op.name == "cast" and op.attrs["dtype"] == "int64" and dtype_of(op.operands[0]) in ("int32", "int64"):
+        if (
+            op.name == "cast"
+            and op.attrs["dtype"] == "int64"
+            and dtype_of(op.operands[0]) in ("int32", "int64")
+        ):
             return self.position(op.operands[0], index)
         if op.name == "add" and dtype_of(value) in ("int64", "int32"):
             parts = [self.position(x, index) for x in op.operands]
-            if parts[0] is not None and parts[1] is not None and (dtype_of(value) == "int64" or not (parts[0][0] or parts[1][0])):
+            if (
+                parts[0] is not None
+                and parts[1] is not None
+                and (dtype_of(value) == "int64" or not (parts[0][0] or parts[1][0]))
+            ):
                 return parts[0][0] + parts[1][0], parts[0][1] + parts[1][1]
         return None
 
@@ -486,7 +529,9 @@ class _Emitter:
         if not is_tile(result):
             texts = [self.scalar(x) for x in op.operands] + state
             self.names[result] = self.fresh(result.name or "t")
-            self.line(f"const {cexpr.ctype(to)} {self.names[result]} = {cexpr.expression(op.name, op.attrs, types, to, texts)};")
+            self.line(
+                f"const {cexpr.ctype(to)} {self.names[result]} = {cexpr.expression(op.name, op.attrs, types, to, texts)};"
+            )
             return
         layout = self.layout_of(result)
         readers = [self.reader(x, layout) for x in op.operands]
@@ -503,11 +548,13 @@ class _Emitter:
         self.locate(op)
         rank = op.attrs["rank"]
         names = [self.fresh(v.name or f"program_{i}") for i, v in enumerate(op.results)]
-        self.names.update(zip(op.results, names))
+        self.names.update(zip(op.results, names, strict=False))
         if rank == 1:
             self.line(f"const kt_i64 {names[0]} = kt_program_x();")
             return
-        self.line("kt_u32 program = kt_program_x();" if "program" not in self.taken else "program = kt_program_x();")
+        self.line(
+            "kt_u32 program = kt_program_x();" if "program" not in self.taken else "program = kt_program_x();"
+        )
         self.taken.add("program")
         if op.attrs["order"] == "grouped":
             if self.machine.parts:
@@ -515,9 +562,13 @@ class _Emitter:
                 self.line(f"program = kt_dealt(program, {programs}, {self.machine.parts}u);")
             # Eight rows of programs at a time, column by column, so that neighbours in time share operands.
             width = self.fresh("width")
-            self.line(f"const kt_u32 {width} = 8u * kt_u32(grid_1), first = program % kt_u32(grid_0 * grid_1) / {width} * 8u;")
+            self.line(
+                f"const kt_u32 {width} = 8u * kt_u32(grid_1), first = program % kt_u32(grid_0 * grid_1) / {width} * 8u;"
+            )
             self.line("const kt_u32 tall = kt_u32(grid_0) - first < 8u ? kt_u32(grid_0) - first : 8u;")
-            self.line(f"const kt_i64 {names[0]} = first + program % kt_u32(grid_0 * grid_1) % {width} % tall;")
+            self.line(
+                f"const kt_i64 {names[0]} = first + program % kt_u32(grid_0 * grid_1) % {width} % tall;"
+            )
             self.line(f"const kt_i64 {names[1]} = program % kt_u32(grid_0 * grid_1) % {width} / tall;")
             if rank == 3:
                 self.line(f"const kt_i64 {names[2]} = program / kt_u32(grid_0 * grid_1);")
@@ -542,7 +593,9 @@ class _Emitter:
         n = len(op.results)
         arguments, inits = region.args[len(region.args) - n :], op.operands[len(op.operands) - n :]
         out = []
-        for argument, init, result, after in zip(arguments, inits, op.results, region.ops[-1].operands):
+        for argument, init, result, after in zip(
+            arguments, inits, op.results, region.ops[-1].operands, strict=False
+        ):
             c = cexpr.ctype(dtype_of(result))
             name = self.fresh(argument.name or result.name or "carried")
             if is_tile(result):
@@ -628,11 +681,17 @@ class _Emitter:
             if unrolled:  # a slot's addresses are constants then
                 self.open(f"KT_UNROLL for (int {slot} = 0; {slot} < {depth}; ++{slot})")
                 self.line(f"if ({count} >= {passes}) break;")
-            self.line(f"const kt_i64 {name} = {_sum('' if lo == 'kt_i64(0)' else lo, count if step == 'kt_i64(1)' else f'{count} * {step}')};")
+            self.line(
+                f"const kt_i64 {name} = {_sum('' if lo == 'kt_i64(0)' else lo, count if step == 'kt_i64(1)' else f'{count} * {step}')};"
+            )
         if rings:
             # Batches under way: they are made in every pass, empty ones too, so that counting them tells.
             counted = self.linear_copies(rings)
-            self.line(f"kt_wait_loads<{min((depth - 2) * counted, 63)}>();" if counted else f"kt_cp_async_wait<{depth - 2}>();")
+            self.line(
+                f"kt_wait_loads<{min((depth - 2) * counted, 63)}>();"
+                if counted
+                else f"kt_cp_async_wait<{depth - 2}>();"
+            )
             self.line("kt_barrier();")
             ahead = self.fresh("ahead")
             self.line(f"const kt_i64 {ahead} = {name} + {depth - 1} * {step};")
@@ -685,12 +744,19 @@ class _Emitter:
         if value in env:
             return env[value]
         op = value.producer
-        if op is None or op.name in ("const", "dim") or op.name not in PURE_SCALARS or (value in self.names and not _depends(value, set(env))):
+        if (
+            op is None
+            or op.name in ("const", "dim")
+            or op.name not in PURE_SCALARS
+            or (value in self.names and not _depends(value, set(env)))
+        ):
             return self.scalar(value)
         texts = [self.inline(x, env) for x in op.operands]
         return cexpr.expression(op.name, op.attrs, [dtype_of(x) for x in op.operands], dtype_of(value), texts)
 
-    def window(self, op: Op, extents: Sequence[int], env: dict[Value, str], alive: str = "") -> tuple[Resolved, str, list[str]]:
+    def window(
+        self, op: Op, extents: Sequence[int], env: dict[Value, str], alive: str = ""
+    ) -> tuple[Resolved, str, list[str]]:
         """Where a tile lies: its view, the name of the address of its first element, and how far each axis is inside.
 
         Nothing is inside unless `alive`, a condition.
@@ -701,9 +767,11 @@ class _Emitter:
         coordinates = [self.inline(c, env) for c in op.operands[1 : 1 + len(view.axes)]]
         terms = list(view.terms)
         limits = []
-        for c, n, axis in zip(coordinates, extents, view.axes):
+        for c, n, axis in zip(coordinates, extents, view.axes, strict=False):
             if c != "kt_i64(0)":
-                terms.append(f"kt_i64({c}) * {n} * {axis.stride}" if axis.stride != "1" else f"kt_i64({c}) * {n}")
+                terms.append(
+                    f"kt_i64({c}) * {n} * {axis.stride}" if axis.stride != "1" else f"kt_i64({c}) * {n}"
+                )
             limit = self.fresh("limit")
             condition = " && ".join([alive, *view.conditions] if alive else view.conditions)
             text = f"kt_limit({c}, {n}, {axis.extent})"
@@ -713,7 +781,10 @@ class _Emitter:
         size = tensor.dtype.bytes
         total = " + ".join(terms)
         pointer = "kt_out" if view.parameter.name in self.stored else "kt_in"
-        self.line(f"const {pointer} {at} = {cname(view.parameter.name)}" + (f" + ({total}) * {size};" if total else ";"))
+        self.line(
+            f"const {pointer} {at} = {cname(view.parameter.name)}"
+            + (f" + ({total}) * {size};" if total else ";")
+        )
         return view, at, limits
 
     def copy(self, staged: Staged, slot: str, env: dict[Value, str], alive: str = "", held: str = "") -> None:
@@ -728,7 +799,7 @@ class _Emitter:
         view, at, limits = self.window(op, shape(op.result), env, alive)
         rows, cols = shared.shape
         size = shared.itemsize
-        axes = list(zip(view.axes, limits))
+        axes = list(zip(view.axes, limits, strict=False))
         (row_axis, row_limit), (_, col_limit) = axes[::-1] if staged.flipped else axes
         threads = self.plan.threads
         vector = max(1, staged.width // size)
@@ -741,12 +812,21 @@ class _Emitter:
             return
         # Copies of single elements are many, and their addresses would take all registers: they stay a loop.
         shares = -(-total // threads)
-        self.open(f"KT_EACH(share, {shares})" if staged.width else f"KT_BY_FOURS for (int share = 0; share < {shares}; ++share)")
-        self.line(f"const int number = share * {threads} + tid, row = number / {per_row}, col = number % {per_row}" + (f" * {vector};" if vector > 1 else ";"))
+        self.open(
+            f"KT_EACH(share, {shares})"
+            if staged.width
+            else f"KT_BY_FOURS for (int share = 0; share < {shares}; ++share)"
+        )
+        self.line(
+            f"const int number = share * {threads} + tid, row = number / {per_row}, col = number % {per_row}"
+            + (f" * {vector};" if vector > 1 else ";")
+        )
         to = f"{buffer} + {_paren(lay.offset_expression(shared))}"
         guard = f"if (number < {total}) " if total % threads else ""
         if staged.width:
-            self.line(f"const int left = row < {row_limit} ? ({col_limit} - col) * {size} : 0, bytes = left < 0 ? 0 : left < {staged.width} ? left : {staged.width};")
+            self.line(
+                f"const int left = row < {row_limit} ? ({col_limit} - col) * {size} : 0, bytes = left < 0 ? 0 : left < {staged.width} ? left : {staged.width};"
+            )
             source = f"bytes ? {at} + (row * {row_axis.stride} + col) * {size} : {cname(view.parameter.name)}"
             if held:
                 self.line(f"{guard}{held}[share] = kt_fetch_b{staged.width * 8}({source}, kt_u32(bytes));")
@@ -756,7 +836,9 @@ class _Emitter:
             c = cexpr.ctype(dtype_of(op.result))
             (_, _), (col_axis, _) = axes[::-1] if staged.flipped else axes
             where = f"{at} + (row * {row_axis.stride} + col * {col_axis.stride}) * {size}"
-            self.line(f"{guard}kt_put({to}, row < {row_limit} && col < {col_limit} ? kt_get_global<{c}>({where}) : {c}(0));")
+            self.line(
+                f"{guard}kt_put({to}, row < {row_limit} && col < {col_limit} ? kt_get_global<{c}>({where}) : {c}(0));"
+            )
         self.close()
         self.close()
 
@@ -764,13 +846,22 @@ class _Emitter:
         """The address of a slot, named."""
         buffer = self.fresh("buffer")
         first = f"smem + {staged.offset}" if staged.offset else "smem"
-        self.line(f"const kt_smem {buffer} = {first}" + (f" + {slot} * {staged.slot_bytes};" if staged.depth > 1 else ";"))
+        self.line(
+            f"const kt_smem {buffer} = {first}"
+            + (f" + {slot} * {staged.slot_bytes};" if staged.depth > 1 else ";")
+        )
         return buffer
 
     def _hold(self, staged: Staged, env: dict[Value, str], alive: str) -> str:
         """Load a tile into registers, on its way to shared memory; the name of the array."""
         held = self.fresh("held")
-        pieces = -(-staged.shared.shape[0] * staged.shared.shape[1] * staged.shared.itemsize // staged.width // self.plan.threads)
+        pieces = -(
+            -staged.shared.shape[0]
+            * staged.shared.shape[1]
+            * staged.shared.itemsize
+            // staged.width
+            // self.plan.threads
+        )
         self.line(f"{_PIECES[staged.width]} {held}[{pieces}];")
         self.copy(staged, "", env, alive, held)
         return held
@@ -785,27 +876,36 @@ class _Emitter:
         self.lines[-1] = self.indent[:-2] + "{"
         buffer = self._buffer(staged, slot)
         self.open(f"KT_EACH(share, {-(-total // threads)})")
-        self.line(f"const int number = share * {threads} + tid, row = number / {per_row}, col = number % {per_row}" + (f" * {vector};" if vector > 1 else ";"))
+        self.line(
+            f"const int number = share * {threads} + tid, row = number / {per_row}, col = number % {per_row}"
+            + (f" * {vector};" if vector > 1 else ";")
+        )
         guard = f"if (number < {total}) " if total % threads else ""
-        self.line(f"{guard}kt_st_shared_b{staged.width * 8}({buffer} + {_paren(lay.offset_expression(shared))}, {held}[share]);")
+        self.line(
+            f"{guard}kt_st_shared_b{staged.width * 8}({buffer} + {_paren(lay.offset_expression(shared))}, {held}[share]);"
+        )
         self.close()
         self.close()
 
     def _copy_linear(self, staged: Staged, view: Resolved, buffer: str, at: str, limits: list[str]) -> None:
         """Pieces land in shared memory one after the other, so each thread looks up which one belongs there."""
         shared, size, threads, width = staged.shared, staged.shared.itemsize, self.plan.threads, staged.width
-        axes = list(zip(view.axes, limits, shape(staged.load.result)))
+        axes = list(zip(view.axes, limits, shape(staged.load.result), strict=False))
         (row_axis, row_limit, _), (col_axis, col_limit, cols) = axes[::-1] if staged.flipped else axes
         pitch, source = self.fresh("pitch"), self.fresh("source")
         self.line(f"const kt_u32 {pitch} = kt_u32({row_axis.stride}) * {size}u;")
-        self.line(f"const kt_buffer {source} = kt_make_buffer({at}, {col_limit} > 0 ? kt_u32({row_limit}) * {pitch} : 0u);")
+        self.line(
+            f"const kt_buffer {source} = kt_make_buffer({at}, {col_limit} > 0 ? kt_u32({row_limit}) * {pitch} : 0u);"
+        )
         self.open(f"KT_EACH(share, {shared.size // width // threads})")
         row, col = lay.element_expressions(shared, width)
         self.line(f"const kt_u32 number = kt_u32(share * {threads} + tid), row = {row}, col = {col};")
         offset = f"row * {pitch} + col * {size}u"
         if divisor(col_axis.known_extent) % cols:  # columns outside do not follow from the buffer's end
             offset = f"col < kt_u32({col_limit}) ? {offset} : ~0u"
-        self.line(f"kt_copy_linear_b{width * 8}({buffer} + (share * {threads} + group * {self.machine.lanes}) * {width}, {source}, {offset});")
+        self.line(
+            f"kt_copy_linear_b{width * 8}({buffer} + (share * {threads} + group * {self.machine.lanes}) * {width}, {source}, {offset});"
+        )
         self.close()
 
     def linear_copies(self, staged: Sequence[Staged]) -> int:
@@ -849,18 +949,43 @@ class _Emitter:
         self.close()
         self.held[result] = (name, layout)
 
-    def tile_memory(self, op: Op, tile: Value, layout: Tiled, name: str, store: Reader | None = None, keep: Sequence[int] | None = None) -> None:
+    def tile_memory(
+        self,
+        op: Op,
+        tile: Value,
+        layout: Tiled,
+        name: str,
+        store: Reader | None = None,
+        keep: Sequence[int] | None = None,
+    ) -> None:
         """Load a tile into registers, or store it, in the widest pieces that alignment and layout allow."""
         view, at, limits = self.window(op, shape(tile), {})
         size = BY_NAME[dtype_of(tile)].bytes
         extents = shape(tile)
         tensor = view.parameter.type
         assert isinstance(tensor, TensorType)
-        along = next((i for i in reversed(range(len(extents))) if view.axes[i].known_stride.value == 1 and extents[i] > 1), None)
-        width, runs = 1, tuple((r,) for r in range(layout.registers))
-        if along is not None and (keep is None or len(keep) == layout.registers) and layout.shape == squeezed(extents):
+        along = next(
+            (
+                i
+                for i in reversed(range(len(extents)))
+                if view.axes[i].known_stride.value == 1 and extents[i] > 1
+            ),
+            None,
+        )
+        width = 1
+        runs: Sequence[tuple[int, ...]] = tuple((r,) for r in range(layout.registers))
+        if (
+            along is not None
+            and (keep is None or len(keep) == layout.registers)
+            and layout.shape == squeezed(extents)
+        ):
             axis = axis_name(extents, along)
-            limit = min(16 // size if size < 8 else 1, _divides(view, along), view.aligned, max(1, tensor.alignment // size))
+            limit = min(
+                16 // size if size < 8 else 1,
+                _divides(view, along),
+                view.aligned,
+                max(1, tensor.alignment // size),
+            )
             for i, other in enumerate(view.axes):
                 if i != along:
                     limit = min(limit, divisor(other.known_stride))
@@ -880,8 +1005,17 @@ class _Emitter:
                 self.open("")
                 self.lines[-1] = self.indent[:-2] + "{"
             index = self.indices(layout, extents, r)
-            where = " + ".join(f"({x}) * {a.stride}" if a.stride != "1" else f"({x})" for x, a in zip(index, view.axes) if x != "0") or "0"
-            inside = " && ".join(f"{x} < {n}" for x, n, e in zip(index, limits, extents)) or "true"
+            where = (
+                " + ".join(
+                    f"({x}) * {a.stride}" if a.stride != "1" else f"({x})"
+                    for x, a in zip(index, view.axes, strict=False)
+                    if x != "0"
+                )
+                or "0"
+            )
+            inside = (
+                " && ".join(f"{x} < {n}" for x, n, e in zip(index, limits, extents, strict=False)) or "true"
+            )
             self.line(f"const bool inside = {inside};")
             self.line(f"const {'kt_out' if store else 'kt_in'} ptr = {at} + kt_i64({where}) * {size};")
             if store is None:
@@ -930,8 +1064,8 @@ class _Emitter:
             size = BY_NAME[dtype_of(tile)].bytes
             for header, r in self.each(keep, layout.registers):
                 index = self.indices(layout, shape(tile), r)
-                where = " + ".join(f"({x}) * {a.stride}" for x, a in zip(index, view.axes))
-                inside = " && ".join(f"{x} < {n}" for x, n in zip(index, limits))
+                where = " + ".join(f"({x}) * {a.stride}" for x, a in zip(index, view.axes, strict=False))
+                inside = " && ".join(f"{x} < {n}" for x, n in zip(index, limits, strict=False))
                 self.line(f"{header}if ({inside}) kt_add_global({at} + kt_i64({where}) * {size}, {read(r)});")
         else:
             self.tile_memory(op, tile, layout, "", read, keep)
@@ -966,8 +1100,8 @@ class _Emitter:
         work = self._work_type(name, dtype, to)
         best = self.fresh(f"{out}_best") if argmax else out
         first: dict[int, int] = {}
-        for r, t in enumerate(red.into):
-            first.setdefault(t, r)
+        for register, into_ in enumerate(red.into):
+            first.setdefault(into_, register)
         self.line(f"{work} {best}[{n}];")
         value = self._to_work(name, dtype, to)
         if argmax:
@@ -976,9 +1110,12 @@ class _Emitter:
                 position = self.coordinate(layout, along, r)
                 self.line(f"{header}{{ {best}[{t}] = {value(read(r))}; {out}[{t}] = {position}; }}")
             rest = [r for r in range(layout.registers) if first[red.into[r]] != r]
-            for r in rest:
-                t = red.into[r]
-                self.line(f"kt_argmax({best}[{t}], {out}[{t}], {value(read(str(r)))}, {self.coordinate(layout, along, str(r))});")
+            for register in rest:
+                held = red.into[register]
+                position = self.coordinate(layout, along, str(register))
+                self.line(
+                    f"kt_argmax({best}[{held}], {out}[{held}], {value(read(str(register)))}, {position});"
+                )
         else:
             for header, t, r in self._pairs([first[i] for i in range(n)]):
                 self.line(f"{header}{best}[{t}] = {value(read(r))};")
@@ -986,16 +1123,24 @@ class _Emitter:
             if rest:
                 into, which = fit(tuple(red.into[r] for r in rest), "r"), fit(tuple(rest), "r")
                 if into is not None and which is not None:
-                    self.line(f"KT_EACH(r, {len(rest)}) {best}[{into}] = {self._combine(name, work, f'{best}[{into}]', value(read(which)))};")
+                    self.line(
+                        f"KT_EACH(r, {len(rest)}) {best}[{into}] = {self._combine(name, work, f'{best}[{into}]', value(read(which)))};"
+                    )
                 else:
-                    for r in rest:
-                        t = red.into[r]
-                        self.line(f"{best}[{t}] = {self._combine(name, work, f'{best}[{t}]', value(read(str(r))))};")
+                    for register in rest:
+                        place = f"{best}[{red.into[register]}]"
+                        self.line(
+                            f"{place} = {self._combine(name, work, place, value(read(str(register))))};"
+                        )
         for mask in red.lane_masks:
             if argmax:
-                self.line(f"KT_EACH(r, {n}) kt_argmax({best}[r], {out}[r], kt_swap({best}[r], {mask}u), kt_swap({out}[r], {mask}u));")
+                self.line(
+                    f"KT_EACH(r, {n}) kt_argmax({best}[r], {out}[r], kt_swap({best}[r], {mask}u), kt_swap({out}[r], {mask}u));"
+                )
             else:
-                self.line(f"KT_EACH(r, {n}) {best}[r] = {self._combine(name, work, f'{best}[r]', f'kt_swap({best}[r], {mask}u)')};")
+                self.line(
+                    f"KT_EACH(r, {n}) {best}[r] = {self._combine(name, work, f'{best}[r]', f'kt_swap({best}[r], {mask}u)')};"
+                )
         if red.group_sets:
             self._across_groups(red, name, work, best, out if argmax else None)
         if not argmax and work != c:
@@ -1006,7 +1151,10 @@ class _Emitter:
         if not is_tile(result):
             self.names[result] = f"{out}[0]"
             return
-        self.held[result] = (out, lay.with_axes(red.result, "col") if len(red.result.axes) == 1 else red.result)
+        self.held[result] = (
+            out,
+            lay.with_axes(red.result, "col") if len(red.result.axes) == 1 else red.result,
+        )
 
     op_sum = op_max = op_min = op_argmax = op_any = op_all = reduce
 
@@ -1062,11 +1210,23 @@ class _Emitter:
     def _across_groups(self, red: lay.Reduction, name: str, work: str, best: str, index: str | None) -> None:
         """Groups write their parts to shared memory and each combines all of them, in one order."""
         n, lanes = red.result.registers, self.machine.lanes
-        size = 8 if "64" in work else 4 if work in ("float", "kt_i32", "kt_u32") else 1 if work in ("bool", "kt_i8", "kt_u8") else 2
+        size = (
+            8
+            if "64" in work
+            else 4
+            if work in ("float", "kt_i32", "kt_u32")
+            else 1
+            if work in ("bool", "kt_i8", "kt_u8")
+            else 2
+        )
         members = red.group_sets
         count = len(members[0])
         step = members[0][1] - members[0][0]
-        expected = all(m == tuple(g // (step * count) * step * count + g % step + i * step for i in range(count)) for m in members for g in m)
+        expected = all(
+            m == tuple(g // (step * count) * step * count + g % step + i * step for i in range(count))
+            for m in members
+            for g in m
+        )
         if not expected:
             raise InternalError(f"groups {members} do not combine regularly")
         slab = self.groups * n * lanes
@@ -1076,7 +1236,9 @@ class _Emitter:
         if index:
             self.line(f"KT_EACH(r, {n}) kt_put({at} + {slab * size} + {where} * 4, {index}[r]);")
         self.line("kt_barrier();")
-        origin = f"(group / {step * count} * {step * count} + group % {step})" if self.groups != count else "0"
+        origin = (
+            f"(group / {step * count} * {step * count} + group % {step})" if self.groups != count else "0"
+        )
         other = self.fresh("other")
         self.open(f"KT_EACH(r, {n})")
         first = f"(({origin} * {n} + r) * {lanes} + lane)"
@@ -1086,9 +1248,13 @@ class _Emitter:
         self.open(f"for (int {other} = 1; {other} < {count}; ++{other})")
         there = f"((({origin} + {other} * {step}) * {n} + r) * {lanes} + lane)"
         if index:
-            self.line(f"kt_argmax({best}[r], {index}[r], kt_get<{work}>({at} + {there} * {size}), kt_get<kt_i32>({at} + {slab * size} + {there} * 4));")
+            self.line(
+                f"kt_argmax({best}[r], {index}[r], kt_get<{work}>({at} + {there} * {size}), kt_get<kt_i32>({at} + {slab * size} + {there} * 4));"
+            )
         else:
-            self.line(f"{best}[r] = {self._combine(name, work, f'{best}[r]', f'kt_get<{work}>({at} + {there} * {size})')};")
+            self.line(
+                f"{best}[r] = {self._combine(name, work, f'{best}[r]', f'kt_get<{work}>({at} + {there} * {size})')};"
+            )
         self.close()
         self.close()
 
@@ -1103,7 +1269,11 @@ class _Emitter:
         def number(r: str) -> str:
             row, col = self.coordinate(layout, "row", r), self.coordinate(layout, "col", r)
             index = [""] * 3
-            index[rest[0]], index[rest[1]], index[axis] = f"({row}) / {extents[rest[1]]}", f"({row}) % {extents[rest[1]]}", col
+            index[rest[0]], index[rest[1]], index[axis] = (
+                f"({row}) / {extents[rest[1]]}",
+                f"({row}) % {extents[rest[1]]}",
+                col,
+            )
             return _number(index, extents)
 
         return layout, self.through_scratch(x, layout, number)
@@ -1131,7 +1301,9 @@ class _Emitter:
         if condition:
             self.open(f"if ({condition})")
         for header, r in self.each(keep, have.registers):
-            self.line(f"{header}kt_put({at} + ({self.linear(have, r)}) * {size}, {c}({cexpr.convert(read(r), dtype, to)}));")
+            self.line(
+                f"{header}kt_put({at} + ({self.linear(have, r)}) * {size}, {c}({cexpr.convert(read(r), dtype, to)}));"
+            )
         if condition:
             self.close()
         self.line("kt_barrier();")
@@ -1149,7 +1321,9 @@ class _Emitter:
         layout = self.layout_of(result)
         name = self.fresh(result.name or "t")
         self.line(f"{c} {name}[{layout.registers}];")
-        self.line(f"KT_EACH(r, {layout.registers}) {name}[r] = kt_get<{c}>({at} + ({self.linear(layout, 'r')}) * {size});")
+        self.line(
+            f"KT_EACH(r, {layout.registers}) {name}[r] = kt_get<{c}>({at} + ({self.linear(layout, 'r')}) * {size});"
+        )
         self.held[result] = (name, layout)
 
     # Halves.
@@ -1211,7 +1385,9 @@ class _Emitter:
         layout = self.layout_of(result)
         name = self.fresh(result.name or "t")
         self.line(f"{c} {name}[{layout.registers}];")
-        self.line(f"KT_EACH(r, {layout.registers}) {name}[r] = kt_get<{c}>({at} + ({self.linear(layout, 'r')}) * {size});")
+        self.line(
+            f"KT_EACH(r, {layout.registers}) {name}[r] = kt_get<{c}>({at} + ({self.linear(layout, 'r')}) * {size});"
+        )
         self.held[result] = (name, layout)
 
     # Products.
@@ -1238,7 +1414,9 @@ class _Emitter:
             self.line(f"float {sums}[{layout.registers}];")
             self.line(f"KT_EACH(r, {layout.registers}) {sums}[r] = 0.0f;")
             self._product_by_instruction(op, matrix, sums, operands)
-            self.line(f"KT_EACH(r, {layout.registers}) {name}[r] = kt_i32(kt_u32({name}[r]) + kt_u32(kt_i32({sums}[r])));")
+            self.line(
+                f"KT_EACH(r, {layout.registers}) {name}[r] = kt_i32(kt_u32({name}[r]) + kt_u32(kt_i32({sums}[r])));"
+            )
         else:
             self._product_by_instruction(op, matrix, name, operands)
         self.held[result] = (name, layout)
@@ -1272,7 +1450,13 @@ class _Emitter:
         if root not in self.held and root not in self.plan.placement.implicit:
             self.hold(root, have)
         at = self.before_scratch(shared.size)
-        self.put_all(root, lambda r: f"{at} + {_paren(lay.offset_expression(shared, _paren(self.coordinate(have, 'row', r)), _paren(self.coordinate(have, 'col', r))))}", have)
+        self.put_all(
+            root,
+            lambda r: (
+                f"{at} + {_paren(lay.offset_expression(shared, _paren(self.coordinate(have, 'row', r)), _paren(self.coordinate(have, 'col', r))))}"
+            ),
+            have,
+        )
         self.line("kt_barrier();")
         words = self.fresh(f"{side}_words")
         per_word = 32 // bits
@@ -1283,13 +1467,20 @@ class _Emitter:
     def _slot_address(self, staged: Staged) -> str:
         """Where the tile that this pass works on lies."""
         address = f"smem + {staged.offset}" if staged.offset else "smem"
-        return f"{address} + {self.slots[staged.load.result]} * {staged.slot_bytes}" if staged.depth > 1 else address
+        return (
+            f"{address} + {self.slots[staged.load.result]} * {staged.slot_bytes}"
+            if staged.depth > 1
+            else address
+        )
 
     def _converted(self, value: Value, layout: Tiled, side: str, to: str) -> str:
         """An operand as words of pairs of another type, which holds every value of its own."""
         read = self.reader(value, layout)
         dtype, n = dtype_of(value), layout.registers // 2
-        low, high = (cexpr.widen(t, dtype) if BY_NAME[dtype].kind == "f" else f"float({t})" for t in (read("word * 2"), read("word * 2 + 1")))
+        low, high = (
+            cexpr.widen(t, dtype) if BY_NAME[dtype].kind == "f" else f"float({t})"
+            for t in (read("word * 2"), read("word * 2 + 1"))
+        )
         words = self.fresh(f"{side}_words")
         self.line(f"kt_u32 {words}[{n}];")
         self.line(f"KT_EACH(word, {n}) {words}[word] = kt_f32x2_to_{cexpr.SHORT[to]}x2({low}, {high});")
@@ -1308,12 +1499,20 @@ class _Emitter:
         source, convert = None, ""
         producer = value.producer
         dtype = dtype_of(value)
-        if per == 2 and producer is not None and producer.name == "cast" and dtype_of(producer.operands[0]) == "float32" and producer.operands[0] in self.held:
+        if (
+            per == 2
+            and producer is not None
+            and producer.name == "cast"
+            and dtype_of(producer.operands[0]) == "float32"
+            and producer.operands[0] in self.held
+        ):
             if self.held[producer.operands[0]][1] == self.held[value][1]:
                 source, convert = self.held[producer.operands[0]][0], f"kt_f32x2_to_{cexpr.SHORT[dtype]}x2"
         parts = [fit(tuple(registers[i::per]), "word") if n > 1 else str(registers[i]) for i in range(per)]
         if all(p is not None for p in parts):
-            items: list[tuple[str, str, list[str]]] = [(f"KT_EACH(word, {n}) " if n > 1 else "", "word" if n > 1 else "0", [str(p) for p in parts])]
+            items: list[tuple[str, str, list[str]]] = [
+                (f"KT_EACH(word, {n}) " if n > 1 else "", "word" if n > 1 else "0", [str(p) for p in parts])
+            ]
         else:
             items = [("", str(w), [str(registers[w * per + i]) for i in range(per)]) for w in range(n)]
         for header, w, regs in items:
@@ -1322,7 +1521,10 @@ class _Emitter:
             elif source:
                 text = f"{convert}({source}[{regs[0]}], {source}[{regs[1]}])"
             else:
-                text = " | ".join(f"kt_u32(kt_u{bits}({name}[{r}]))" + (f" << {bits * i}" if i else "") for i, r in enumerate(regs))
+                text = " | ".join(
+                    f"kt_u32(kt_u{bits}({name}[{r}]))" + (f" << {bits * i}" if i else "")
+                    for i, r in enumerate(regs)
+                )
             self.line(f"{header}{words}[{w}] = {text};")
         return words
 
@@ -1354,10 +1556,23 @@ class _Emitter:
         words = self.fresh(f"{staged.load.result.name or side}_words")
         self.line(f"{self._word_type(bits)} {words}[{count}];")
         address = f"smem + {staged.offset}" if staged.offset else "smem"
-        self._load_all(staged.shared, address, layout, flipped != staged.flipped, bits, words, matrix.tiles[2])
+        self._load_all(
+            staged.shared, address, layout, flipped != staged.flipped, bits, words, matrix.tiles[2]
+        )
         self.preloaded[op, side] = words
 
-    def _load_fragments(self, shared: Any, address: str, layout: Tiled, flipped: bool, bits: int, words: str, steps: int, *, whole: bool) -> Callable[[int | None], list[str]]:
+    def _load_fragments(
+        self,
+        shared: Any,
+        address: str,
+        layout: Tiled,
+        flipped: bool,
+        bits: int,
+        words: str,
+        steps: int,
+        *,
+        whole: bool,
+    ) -> Callable[[int | None], list[str]]:
         """How to read the fragments of one step along K from shared memory into words (from 0, or with `whole` in their place).
 
         The result gives the statements for step k, or with None those of a loop over kk; it raises ValueError where a
@@ -1371,7 +1586,10 @@ class _Emitter:
         c = {8: "kt_u8", 16: "kt_u16", 32: "float"}[bits]
 
         def statement(first: str, at: Callable[[str, int], str]) -> str:
-            where = [f"{address} + {_paren(lay.offset_expression(shared, at('row', i), at('col', i)))}" for i in parts]
+            where = [
+                f"{address} + {_paren(lay.offset_expression(shared, at('row', i), at('col', i)))}"
+                for i in parts
+            ]
             if call is not None:
                 return call(words, first, where[0])
             texts = [f"kt_get<{c}>({x})" for x in where]
@@ -1381,32 +1599,66 @@ class _Emitter:
             out = []
             for r in range(k * per_step, (k + 1) * per_step, size):
                 first = str((r if whole else r - k * per_step) // per_word)
-                out.append(statement(first, lambda axis, i, r=r: self.coordinate_text(source, axis, r * scale + i)))  # type: ignore[misc]
+                out.append(
+                    statement(first, lambda axis, i, r=r: self.coordinate_text(source, axis, r * scale + i))  # type: ignore[misc]
+                )
             return out
 
         def loop() -> list[str]:
             many = per_step // size
-            first = " + ".join(x for x in (_times("kk", per_step // per_word) if whole and steps > 1 else "", _times("fi", size // per_word) if many > 1 else "") if x) or "0"
-            text = statement(first, lambda axis, i: self._stepped(source, axis, i, steps, per_step * scale, size * scale))
+            first = (
+                " + ".join(
+                    x
+                    for x in (
+                        _times("kk", per_step // per_word) if whole and steps > 1 else "",
+                        _times("fi", size // per_word) if many > 1 else "",
+                    )
+                    if x
+                )
+                or "0"
+            )
+            text = statement(
+                first, lambda axis, i: self._stepped(source, axis, i, steps, per_step * scale, size * scale)
+            )
             return [(f"KT_EACH(fi, {many}) " if many > 1 else "") + text]
 
         return lambda k: loop() if k is None else one(k)
 
-    def _fragment_read(self, shared: Any, oriented: Tiled, bits: int, per_step: int) -> tuple[Tiled, int, Callable[[str, str, str], str] | None]:
+    def _fragment_read(
+        self, shared: Any, oriented: Tiled, bits: int, per_step: int
+    ) -> tuple[Tiled, int, Callable[[str, str, str], str] | None]:
         """The widest way to fill a layout: where lanes point, registers filled at once, and the statement for (words, first
         word, address); None if elements are read one by one.
         """
         per_word = 32 // bits
         for move in self.machine.moves:
-            found = collective(oriented, move.pattern, move.bits, move.elements, bits, shared.shape[1], per_step)
+            found = collective(
+                oriented, move.pattern, move.bits, move.elements, bits, shared.shape[1], per_step
+            )
             if found is not None:
                 pointing, filled = found
-                return pointing, filled, lambda words, first, at: move.call([f"{words}[{_plus(first, w)}]" for w in range(filled // per_word)], at)
+                return (
+                    pointing,
+                    filled,
+                    lambda words, first, at: move.call(
+                        [f"{words}[{_plus(first, w)}]" for w in range(filled // per_word)], at
+                    ),
+                )
         runs = lay.runs(oriented, "col", min(16 * 8 // bits, _contiguous(shared)))
         width = len(runs[0])
-        if width < per_word or per_step % width or any(run != tuple(range(run[0], run[0] + width)) for run in runs):
+        if (
+            width < per_word
+            or per_step % width
+            or any(run != tuple(range(run[0], run[0] + width)) for run in runs)
+        ):
             return oriented, per_word, None
-        return oriented, width, lambda words, first, at: f"KT_LOAD_{'FLOATS' if bits == 32 else 'WORDS'}({width // per_word}, {words}, {first}, {at});"
+        return (
+            oriented,
+            width,
+            lambda words, first, at: (
+                f"KT_LOAD_{'FLOATS' if bits == 32 else 'WORDS'}({width // per_word}, {words}, {first}, {at});"
+            ),
+        )
 
     def _stepped(self, layout: Tiled, axis: str, part: int, steps: int, per_step: int, size: int) -> str:
         """The coordinate of register kk * per_step + fi * size + part. Raises ValueError if kk and fi do not just add to it."""
@@ -1422,7 +1674,9 @@ class _Emitter:
         first = self.coords(layout)[axis]
         return " + ".join(x for x in (first, *texts) if x not in (None, "0")) or "0"
 
-    def _load_all(self, shared: Any, address: str, layout: Tiled, flipped: bool, bits: int, words: str, steps: int) -> None:
+    def _load_all(
+        self, shared: Any, address: str, layout: Tiled, flipped: bool, bits: int, words: str, steps: int
+    ) -> None:
         """Read the fragments of every step into words."""
         reads = self._load_fragments(shared, address, layout, flipped, bits, words, steps, whole=True)
         try:
@@ -1439,7 +1693,9 @@ class _Emitter:
             return self.coordinate(layout, axis, str(register))
         return lay.coordinate_expression(layout, axis, register)
 
-    def _product_by_instruction(self, op: Op, matrix: Matrix, name: str, operands: dict[str, tuple[str, Any]]) -> None:
+    def _product_by_instruction(
+        self, op: Op, matrix: Matrix, name: str, operands: dict[str, tuple[str, Any]]
+    ) -> None:
         assert matrix.op is not None and matrix.a is not None and matrix.b is not None
         mt, nt, kt = matrix.tiles
         bits = matrix.op.bits
@@ -1459,15 +1715,26 @@ class _Emitter:
             kind, what = operands[side]
             if kind == "shared":
                 shared, address, flipped = what
-                reads[side] = self._load_fragments(shared, address, layout, flipped, bits, local[side], kt, whole=False)
+                reads[side] = self._load_fragments(
+                    shared, address, layout, flipped, bits, local[side], kt, whole=False
+                )
         header = (f"KT_EACH(mi, {mt}) " if mt > 1 else "") + (f"KT_EACH(ni, {nt}) " if nt > 1 else "")
         m, n = "mi" if mt > 1 else "", "ni" if nt > 1 else ""
         tile = f"({m} * {nt} + {n})" if m and n else (f"{m} * {nt}" if m and nt > 1 else m) or n
         d = [f"{name}[{_sum(_times(tile, fd) if tile else '', e)}]" for e in range(fd)]
 
         def at(side: str, k: int | None, step: str, per_tile: int, tiles: int) -> list[str]:
-            array, origin = (local[side], "") if side in local else (operands[side][1], _times("kk", per_tile * tiles) if k is None else str(k * per_tile * tiles))
-            return [f"{array}[{_sum(origin, _times(step, per_tile) if step else '', w)}]" for w in range(per_tile)]
+            array, origin = (
+                (local[side], "")
+                if side in local
+                else (
+                    operands[side][1],
+                    _times("kk", per_tile * tiles) if k is None else str(k * per_tile * tiles),
+                )
+            )
+            return [
+                f"{array}[{_sum(origin, _times(step, per_tile) if step else '', w)}]" for w in range(per_tile)
+            ]
 
         def step(k: int | None) -> list[str]:
             a, b = at("a", k, m, fa, mt), at("b", k, n, fb, nt)
@@ -1509,9 +1776,17 @@ class _Emitter:
             size, offset = BY_NAME[dtype_of(x)].bytes, offsets[x]
             if is_tile(x):
                 have = self.held[x][1] if x in self.held else self.layout_of(x)
-                self.put_all(x, lambda r, have=have, size=size, offset=offset: f"{at} + {offset} + ({self.linear(have, r)}) * {size}", have)  # type: ignore[misc]
+                self.put_all(
+                    x,
+                    lambda r, have=have, size=size, offset=offset: (  # type: ignore[misc]
+                        f"{at} + {offset} + ({self.linear(have, r)}) * {size}"
+                    ),
+                    have,
+                )
             else:
-                self.line(f"if (tid == 0) kt_put({at} + {offset}, {cexpr.ctype(dtype_of(x))}({self.scalar(x)}));")
+                self.line(
+                    f"if (tid == 0) kt_put({at} + {offset}, {cexpr.ctype(dtype_of(x))}({self.scalar(x)}));"
+                )
         if written:
             self.line("kt_barrier();")
 
@@ -1528,7 +1803,10 @@ class _Emitter:
         # A lane's elements are few rows by few columns: each row's and column's operand is read once a step.
         da, db = dtype_of(a), dtype_of(b)
         ca, cb = cexpr.ctype(da), cexpr.ctype(db)
-        (row, m, of_row), (col, n, of_col) = self._distinct(layout, rows, "row"), self._distinct(layout, cols, "col")
+        (row, m, of_row), (col, n, of_col) = (
+            self._distinct(layout, rows, "row"),
+            self._distinct(layout, cols, "col"),
+        )
         reads = [
             ("x", m, f"kt_get<{ca}>({address(a, row, 'kk')})", da),
             ("y", n, f"kt_get<{cb}>({address(b, 'kk', col)})", db),
@@ -1542,14 +1820,19 @@ class _Emitter:
             arrays[stem] = self.fresh(stem)
             floats = BY_NAME[dtype].kind == "f"
             self.line(f"{'float' if floats else cexpr.ctype(dtype)} {arrays[stem]}[{count}];")
-            self.line(f"KT_EACH(fi, {count}) {arrays[stem]}[fi] = {cexpr.widen(text, dtype) if floats else text};")
-        x, y, sx, sy = (f"{arrays[s]}[{which}]" if s in arrays else "" for s, which in (("x", of_row), ("y", of_col), ("sx", of_row), ("sy", of_col)))
+            self.line(
+                f"KT_EACH(fi, {count}) {arrays[stem]}[fi] = {cexpr.widen(text, dtype) if floats else text};"
+            )
+        left, right, sx, sy = (
+            f"{arrays[s]}[{which}]" if s in arrays else ""
+            for s, which in (("x", of_row), ("y", of_col), ("sx", of_row), ("sy", of_col))
+        )
         if scaled:
-            text = f"{name}[r] += kt_scale_e8m0({x} * {y}, {sx}, {sy})"
+            text = f"{name}[r] += kt_scale_e8m0({left} * {right}, {sx}, {sy})"
         elif BY_NAME[da].kind == "f":
-            text = f"{name}[r] = kt_fma({x}, {y}, {name}[r])"
+            text = f"{name}[r] = kt_fma({left}, {right}, {name}[r])"
         else:
-            text = f"{name}[r] = kt_i32(kt_u32({name}[r]) + kt_u32(kt_i32({x}) * kt_i32({y})))"
+            text = f"{name}[r] = kt_i32(kt_u32({name}[r]) + kt_u32(kt_i32({left}) * kt_i32({right})))"
         self.line(f"KT_EACH(r, {layout.registers}) {text};")
         self.close()
 
@@ -1621,7 +1904,7 @@ def _quoted(text: str) -> str:
 def _number(index: Sequence[str], extents: Sequence[int]) -> str:
     """The row-major number of an index."""
     text = ""
-    for x, n in zip(index, extents):
+    for x, n in zip(index, extents, strict=False):
         text = f"({text}) * {n}" if text else ""
         if x != "0":
             text = f"{text} + {_paren(x)}" if text else _paren(x)
@@ -1638,9 +1921,9 @@ def _source_index(op: Op, index: list[str]) -> list[str]:
         return out
     if op.name == "broadcast":
         tail = index[len(result) - len(source) :]
-        return ["0" if n == 1 else x for n, x in zip(source, tail)]
+        return ["0" if n == 1 else x for n, x in zip(source, tail, strict=False)]
     if squeezed(source) == squeezed(result):
-        found = iter([x for x, n in zip(index, result) if n != 1])
+        found = iter([x for x, n in zip(index, result, strict=False) if n != 1])
         return ["0" if n == 1 else next(found) for n in source]
     number = _paren(_number(index, result))
     out = []
@@ -1674,9 +1957,14 @@ def _owners(layout: Tiled) -> tuple[list[int], str]:
     del seen
     keep.reshape(-1)[first] = True
     groups, lanes, registers = (np.nonzero(keep.any(axis=axes))[0] for axes in ((1, 2), (0, 2), (0, 1)))
-    if keep[np.ix_(groups, lanes, registers)].sum() != keep.sum() or keep.sum() != len(groups) * len(lanes) * len(registers):
+    if keep[np.ix_(groups, lanes, registers)].sum() != keep.sum() or keep.sum() != len(groups) * len(
+        lanes
+    ) * len(registers):
         raise InternalError("copies of a tile's elements do not lie regularly")
-    conditions = [_condition(layout.lanes, lanes.tolist(), "lane"), _condition(layout.groups, groups.tolist(), "group")]
+    conditions = [
+        _condition(layout.lanes, lanes.tolist(), "lane"),
+        _condition(layout.groups, groups.tolist(), "group"),
+    ]
     return registers.tolist(), " && ".join(c for c in conditions if c)
 
 

@@ -55,7 +55,9 @@ class Dialect:
     """
 
     include: str
-    entry: Callable[[str, Sequence[tuple[str, str]], int, int], str]  # name, (type, name) of parameters, threads, shared bytes
+    entry: Callable[
+        [str, Sequence[tuple[str, str]], int, int], str
+    ]  # name, (type, name) of parameters, threads, shared bytes
     suffix: str
     packed: bool = False
     counter: str = "kt_i64"

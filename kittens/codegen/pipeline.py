@@ -32,7 +32,9 @@ def planned(function: Function, machine: Machine) -> tuple[Plan, Source]:
     return known[machine.target]
 
 
-def artifact(function: Function, source: Source, target: str, code: bytes, resources: dict[str, Any], asm: str = "") -> Artifact:
+def artifact(
+    function: Function, source: Source, target: str, code: bytes, resources: dict[str, Any], asm: str = ""
+) -> Artifact:
     """A compiled (or, with no code, an emitted) kernel with its signature."""
     return Artifact(
         kernel=function.name,
@@ -56,7 +58,11 @@ def artifact(function: Function, source: Source, target: str, code: bytes, resou
 
 def _unordered(function: Function) -> set[str]:
     """Outputs whose floats depend on the order of programs."""
-    adds = [op for op in function.body.walk() if op.name == "store_add" and BY_NAME[dtype_of(op.operands[-1])].is_float]
+    adds = [
+        op
+        for op in function.body.walk()
+        if op.name == "store_add" and BY_NAME[dtype_of(op.operands[-1])].is_float
+    ]
     return {base(op.operands[0]).name for op in adds}
 
 
@@ -68,6 +74,8 @@ def run_simulated(launch: Launch, machine: Machine, vendor: Vendor) -> None:
     simulate(emitted, vendor, machine.arch, launch.arguments, launch.grid, source.locations)
 
 
-def rerun_simulated(saved: Artifact, vendor: Vendor, arch: str, arguments: dict[str, Argument], grid: Sequence[int]) -> None:
+def rerun_simulated(
+    saved: Artifact, vendor: Vendor, arch: str, arguments: dict[str, Argument], grid: Sequence[int]
+) -> None:
     """Run a saved kernel's source on the simulator."""
     simulate(saved, vendor, arch, arguments, grid)

@@ -137,7 +137,9 @@ def _implicit(function: Function) -> set[Value]:
     for op in function.body.walk():
         if len(op.results) != 1 or not is_tile(op.result):
             continue
-        if op.name in ("const", "arange") or (op.name in (*_CHEAP, "broadcast", "reshape", "transpose") and all(map(free, op.operands))):
+        if op.name in ("const", "arange") or (
+            op.name in (*_CHEAP, "broadcast", "reshape", "transpose") and all(map(free, op.operands))
+        ):
             found.add(op.result)
     return found
 
@@ -210,7 +212,7 @@ def related(op: Op) -> tuple[Value, Value, str] | None:
         matrix, vector = op.result, op.operands[0]
         if len(squeezed(shape(matrix))) == 2 and len(squeezed(shape(vector))) == 1:
             full = (1,) * (len(shape(matrix)) - len(shape(vector))) + shape(vector)
-            dropped = [i for i, (a, b) in enumerate(zip(full, shape(matrix))) if a != b]
+            dropped = [i for i, (a, b) in enumerate(zip(full, shape(matrix), strict=False)) if a != b]
             if len(dropped) == 1:
                 name = axis_name(shape(matrix), dropped[0])
                 return (matrix, vector, name) if name else None
@@ -228,7 +230,9 @@ def _spread(ops: list[Op], classes: _Classes, layouts: dict[Value, Tiled], reaso
         if m in layouts and v not in layouts:
             try:
                 layouts[v] = slice_of(layouts[m], dropped)
-                reasons[v] = f"along the {'rows' if dropped == 'col' else 'columns'} of {matrix.name or 'a matrix'}"
+                reasons[v] = (
+                    f"along the {'rows' if dropped == 'col' else 'columns'} of {matrix.name or 'a matrix'}"
+                )
             except ValueError:
                 continue
 
@@ -269,7 +273,10 @@ def _product(op: Op, machine: Machine, groups: int, given: Tiled | None, *, line
     ways = [(_instructed(f, machine, (m, n, k), split), f) for split in _splits(groups) for f in found]
     possible = [w for w, _ in ways if w is not None and given in (None, w.layout)]
     if possible and lined:
-        return next((w for w in possible if w.split == possible[0].split and w.op is not None and w.op.lined), possible[0])
+        return next(
+            (w for w in possible if w.split == possible[0].split and w.op is not None and w.op.lined),
+            possible[0],
+        )
     if possible:
         best = next(f for f in found if any(w.op is f for w in possible))
         return min((w for w in possible if w.op is best), key=lambda w: (w.tiles[0] + w.tiles[1], w.tiles[1]))
@@ -304,7 +311,11 @@ def _direct(function: Function, placement: Placement, most: int) -> dict[Value, 
                 found |= wanted(op.result, not flipped)
                 continue
             matrix = placement.products.get(op) if op.name == "mma" and value in op.operands[:2] else None
-            for layout, operand in zip((matrix.a, matrix.b), op.operands) if matrix is not None else ((None, value),):
+            for layout, operand in (
+                zip((matrix.a, matrix.b), op.operands, strict=False)
+                if matrix is not None
+                else ((None, value),)
+            ):
                 if operand is value:
                     found.add(transpose(layout) if layout is not None and flipped else layout)
         return found
@@ -355,7 +366,9 @@ def _splits(groups: int) -> list[tuple[int, int]]:
     return out
 
 
-def _instructed(found: MatrixOp, machine: Machine, sizes: tuple[int, int, int], split: tuple[int, int]) -> Matrix | None:
+def _instructed(
+    found: MatrixOp, machine: Machine, sizes: tuple[int, int, int], split: tuple[int, int]
+) -> Matrix | None:
     product = found.product
     assert product.b is not None
     m, n, k = sizes
@@ -368,9 +381,33 @@ def _instructed(found: MatrixOp, machine: Machine, sizes: tuple[int, int, int], 
     if m % (unit.m * gm) or n % (unit.n * gn) or k % unit.k:
         return None
     mt, nt, kt = m // (unit.m * gm), n // (unit.n * gn), k // unit.k
-    d = Tiled(fd, (Digit("register", "col", nt), Digit("group", "col", gn), Digit("register", "row", mt), Digit("group", "row", gm)))
-    a = Tiled(fa, (Digit("group", None, gn), Digit("register", "row", mt), Digit("group", "row", gm), Digit("register", "col", kt)))
-    b = Tiled(fb, (Digit("register", "col", nt), Digit("group", "col", gn), Digit("group", None, gm), Digit("register", "row", kt)))
+    d = Tiled(
+        fd,
+        (
+            Digit("register", "col", nt),
+            Digit("group", "col", gn),
+            Digit("register", "row", mt),
+            Digit("group", "row", gm),
+        ),
+    )
+    a = Tiled(
+        fa,
+        (
+            Digit("group", None, gn),
+            Digit("register", "row", mt),
+            Digit("group", "row", gm),
+            Digit("register", "col", kt),
+        ),
+    )
+    b = Tiled(
+        fb,
+        (
+            Digit("register", "col", nt),
+            Digit("group", "col", gn),
+            Digit("group", None, gm),
+            Digit("register", "row", kt),
+        ),
+    )
     return Matrix(found, d, a, b, (mt, nt, kt), split)
 
 
@@ -383,7 +420,9 @@ def _feed(op: Op, matrix: Matrix, layout_of: Callable[[Value], Tiled | None]) ->
         held = layout_of(value)
         if held is None or (value.producer is not None and value.producer.name == "load"):
             continue
-        order = feeds(held, transpose(mine) if flipped else mine, "row" if (inner == "row") != flipped else "col")
+        order = feeds(
+            held, transpose(mine) if flipped else mine, "row" if (inner == "row") != flipped else "col"
+        )
         if order is not None and not order.is_identity:
             try:
                 matrix.a, matrix.b = reorder(matrix.a, "col", order), reorder(matrix.b, "row", order)
@@ -396,7 +435,11 @@ def _feed(op: Op, matrix: Matrix, layout_of: Callable[[Value], Tiled | None]) ->
 def source_of(value: Value) -> tuple[Value, bool]:
     """The value that `value` is a transpose of (or itself), and whether it is transposed."""
     flipped = False
-    while value.producer is not None and value.producer.name == "transpose" and value.producer.attrs["perm"] == (1, 0):
+    while (
+        value.producer is not None
+        and value.producer.name == "transpose"
+        and value.producer.attrs["perm"] == (1, 0)
+    ):
         value, flipped = value.producer.operands[0], not flipped
     return value, flipped
 
@@ -428,7 +471,12 @@ def _blocked(members: list[Value], machine: Machine, groups: int, ops: list[Op])
             continue
         assert isinstance(tensor, TensorType)
         bits = min(bits, tensor.dtype.bits)
-        if len(extents) == 2 and len(shape(tile)) == 2 and tensor.strides[1].value != 1 and tensor.strides[0].value == 1:
+        if (
+            len(extents) == 2
+            and len(shape(tile)) == 2
+            and tensor.strides[1].value != 1
+            and tensor.strides[0].value == 1
+        ):
             across = False
     vector = 128 // bits if bits < 128 else 4
     while vector > 1 and vector * machine.lanes * groups > _size(extents):
@@ -443,5 +491,3 @@ def _size(extents: Sequence[int]) -> int:
     for e in extents:
         n *= e
     return n
-
-

@@ -64,23 +64,35 @@ class Plan:
 
     def __str__(self) -> str:
         f, m, p = self.function, self.machine, self.placement
-        rows = [f"plan of {f.name} on {m.target}: {self.threads} threads in {p.groups} groups of {m.lanes}, {self.buffer_bytes} bytes of shared tiles"]
+        rows = [
+            f"plan of {f.name} on {m.target}: {self.threads} threads in {p.groups} groups of {m.lanes}, {self.buffer_bytes} bytes of shared tiles"
+        ]
         for op, matrix in p.products.items():
             a, b = (shape(v) for v in (op.operands[0], op.operands[2 if op.name == "mma_scaled" else 1]))
-            how = f"{matrix.op.product.name}, {'x'.join(map(str, matrix.tiles))} a group" if matrix.op else matrix.reason
+            how = (
+                f"{matrix.op.product.name}, {'x'.join(map(str, matrix.tiles))} a group"
+                if matrix.op
+                else matrix.reason
+            )
             how += f"; {matrix.reason}" if matrix.op and matrix.reason else ""
             rows.append(f"  product {op.result.name or ''} {a} @ {b} of {dtype_of(op.operands[0])}: {how}")
         for value, s in self.staged.items():
             ring = f"ring of {s.depth}" if s.loop is not None else "loaded once"
-            copies = f"{s.width}-byte {'linear ' if s.linear else ''}copies" if s.width else "element by element"
+            copies = (
+                f"{s.width}-byte {'linear ' if s.linear else ''}copies" if s.width else "element by element"
+            )
             copies += f", reads at {s.cost.factor:.2f} of the fewest bank cycles" if s.cost else ""
-            rows.append(f"  staged {value.name or base(s.load.operands[0]).name} {shape(value)} of {dtype_of(value)}: {ring}, {copies}, {s.slot_bytes} bytes a slot")
+            rows.append(
+                f"  staged {value.name or base(s.load.operands[0]).name} {shape(value)} of {dtype_of(value)}: {ring}, {copies}, {s.slot_bytes} bytes a slot"
+            )
         seen = set()
         for value, layout in p.layouts.items():
             if value in self.staged or value in p.implicit or (value.name, value.type) in seen:
                 continue
             seen.add((value.name, value.type))
-            rows.append(f"  held {value.name or '-'} {value.type}: {layout.registers} registers a lane; {p.reasons[value]}")
+            rows.append(
+                f"  held {value.name or '-'} {value.type}: {layout.registers} registers a lane; {p.reasons[value]}"
+            )
         rows += [f"  note: {n}" for n in self.notes]
         return "\n".join(rows) + "\n"
 
@@ -90,7 +102,11 @@ def make_plan(function: Function, machine: Machine) -> Plan:
     for op in function.body.walk():
         for value in (*op.operands, *op.results):
             if dtype_of(value) == "float64":
-                raise UnavailableError(f"{machine.target} has no float64: it exists on the reference only", hint="convert with .to(kt.float32), or run on numpy", location=op.location)
+                raise UnavailableError(
+                    f"{machine.target} has no float64: it exists on the reference only",
+                    hint="convert with .to(kt.float32), or run on numpy",
+                    location=op.location,
+                )
         if op.name == "store_add" and dtype_of(op.operands[-1]) not in machine.atomics:
             raise UnavailableError(
                 f"{machine.target} does not add {dtype_of(op.operands[-1])} in memory",
@@ -122,24 +138,42 @@ def _stage(plan: Plan) -> None:
             if op.name == "transpose":
                 if not only_products(op.result):
                     return False
-            elif op.name not in ("mma", "mma_scaled") or value not in (op.operands[0], op.operands[1 if op.name == "mma" else 2]):
-                return False
-            elif len(op.operands) in (3, 5) and op.operands[-1] is value:
-                return False
-            elif (instruction := plan.placement.products[op].op) is not None and instruction.through:
+            elif (
+                op.name not in ("mma", "mma_scaled")
+                or value
+                not in (
+                    op.operands[0],
+                    op.operands[1 if op.name == "mma" else 2],
+                )
+                or (len(op.operands) in (3, 5) and op.operands[-1] is value)
+                or ((instruction := plan.placement.products[op].op) is not None and instruction.through)
+            ):
                 return False
         return True
 
     for op in plan.function.body.walk():
-        if op.name != "load" or len(shape(op.result)) != 2 or op.attrs["pad"] != 0 or base(op.operands[0]).name in stored:
+        if (
+            op.name != "load"
+            or len(shape(op.result)) != 2
+            or op.attrs["pad"] != 0
+            or base(op.operands[0]).name in stored
+        ):
             continue
-        if op.result in plan.placement.direct or not uses.get(op.result) or not only_products(op.result) or BY_NAME[dtype_of(op.result)].bits > 32:
+        if (
+            op.result in plan.placement.direct
+            or not uses.get(op.result)
+            or not only_products(op.result)
+            or BY_NAME[dtype_of(op.result)].bits > 32
+        ):
             continue
         staged = _shared_tile(plan, op)
         loop = owner.get(op)
         if loop is not None and loop.name == "loop" and _ahead(op, loop):
             products = sum(inner.name in ("mma", "mma_scaled") for inner in loop.regions[0].walk())
-            staged.loop, staged.depth = loop, products > 1 and plan.machine.long_stages or plan.machine.stages
+            staged.loop, staged.depth = (
+                loop,
+                (products > 1 and plan.machine.long_stages) or plan.machine.stages,
+            )
         plan.staged[op.result] = staged
 
 
@@ -166,7 +200,12 @@ def _ahead(load: Op, loop: Op) -> bool:
         if value not in inside:
             return True
         op = value.producer
-        return op is not None and op in region.ops and op.name in (*PURE_SCALARS, "index", "slice", "permute") and all(map(known, op.operands))
+        return (
+            op is not None
+            and op in region.ops
+            and op.name in (*PURE_SCALARS, "index", "slice", "permute")
+            and all(map(known, op.operands))
+        )
 
     return all(map(known, load.operands))
 
@@ -208,13 +247,21 @@ def _linear(plan: Plan, op: Op, shared: Shared, flipped: bool, width: int) -> bo
 
 def _copy_width(plan: Plan, op: Op, flipped: bool, row_bytes: int) -> int:
     """Bytes that one copy may move: what the tensor's alignment and the machine allow."""
-    view = resolve(op.operands[0], lambda v: "0" if v.producer is not None and v.producer.attrs.get("value") == 0 else "x")
+    view = resolve(
+        op.operands[0],
+        lambda v: "0" if v.producer is not None and v.producer.attrs.get("value") == 0 else "x",
+    )
     assert isinstance(view.parameter.type, TensorType)
     size = view.parameter.type.dtype.bytes
     contiguous, other = view.axes[::-1] if not flipped else view.axes
     if contiguous.known_stride.value != 1:
         return 0
-    aligned = min(view.aligned * size, view.parameter.type.alignment, divisor(other.known_stride) * size, row_bytes & -row_bytes)
+    aligned = min(
+        view.aligned * size,
+        view.parameter.type.alignment,
+        divisor(other.known_stride) * size,
+        row_bytes & -row_bytes,
+    )
     return next((w for w in plan.machine.copies if aligned % w == 0 and w >= size), 0)
 
 
@@ -227,7 +274,11 @@ def divisor(known: Extent) -> int:
 
 def _fit(plan: Plan) -> None:
     """Give buffers their place; rings get shallower until all fit."""
-    budget = plan.machine.shared_bytes - 16384 if plan.machine.shared_bytes > 65536 else plan.machine.shared_bytes * 3 // 4
+    budget = (
+        plan.machine.shared_bytes - 16384
+        if plan.machine.shared_bytes > 65536
+        else plan.machine.shared_bytes * 3 // 4
+    )
     while True:
         total = 0
         for staged in plan.staged.values():
@@ -240,7 +291,10 @@ def _fit(plan: Plan) -> None:
             staged.depth = min(staged.depth, deepest - 1)
         plan.notes.append(f"rings of {deepest - 1}: {deepest} would take {total} bytes of shared memory")
     if total > plan.machine.shared_bytes:
-        raise UnavailableError(f"{plan.function.name} needs {total} bytes of shared memory, {plan.machine.target} has {plan.machine.shared_bytes}", hint="use smaller tiles (the kernel's tunables)")
+        raise UnavailableError(
+            f"{plan.function.name} needs {total} bytes of shared memory, {plan.machine.target} has {plan.machine.shared_bytes}",
+            hint="use smaller tiles (the kernel's tunables)",
+        )
     plan.buffer_bytes = total
 
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 ORDERS = ("forward", "reverse")
 
 
-def values(parameters: Sequence[Parameter], arguments: dict[str, Argument], grid: Sequence[int], pointer: Any) -> list[Any]:
+def values(
+    parameters: Sequence[Parameter], arguments: dict[str, Argument], grid: Sequence[int], pointer: Any
+) -> list[Any]:
     """The value of every parameter of an emitted kernel; pointer(name, tensor) gives those of tensors."""
     out: list[Any] = []
     for p in parameters:
@@ -40,15 +42,22 @@ def values(parameters: Sequence[Parameter], arguments: dict[str, Argument], grid
 
 def packed(parameters: Sequence[Parameter], given: Sequence[Any]) -> list[Any]:
     """The same values, pointers first, for a kernel that takes all others as one structure, laid out as C does."""
-    pointers = [v for p, v in zip(parameters, given) if p.kind == "pointer"]
-    rest = [v for p, v in zip(parameters, given) if p.kind != "pointer"]
+    pointers = [v for p, v in zip(parameters, given, strict=False) if p.kind == "pointer"]
+    rest = [v for p, v in zip(parameters, given, strict=False) if p.kind != "pointer"]
     if not rest:
         return pointers
     layout = np.dtype([(f"f{i}", v.dtype) for i, v in enumerate(rest)], align=True)
     return [*pointers, np.array(tuple(rest), layout).tobytes()]
 
 
-def simulate(artifact: Artifact, vendor: Vendor, arch: str, arguments: dict[str, Argument], grid: Sequence[int], locations: dict[int, tuple[str, int]] | None = None) -> None:
+def simulate(
+    artifact: Artifact,
+    vendor: Vendor,
+    arch: str,
+    arguments: dict[str, Argument],
+    grid: Sequence[int],
+    locations: dict[int, tuple[str, int]] | None = None,
+) -> None:
     """Run an emitted kernel on NumPy arrays; outputs change when every order has ended well and all agree.
 
     Raises SimulationFault for what the simulator finds, CheckError when the orders give different results.
@@ -76,9 +85,11 @@ def simulate(artifact: Artifact, vendor: Vendor, arch: str, arguments: dict[str,
         program.run(programs, artifact.threads, given, shared_bytes=artifact.shared_bytes, order=order)
         results.append(outputs)
     for name, first in results[0].items():
-        for order, other in zip(ORDERS[1:], results[1:]):
+        for order, other in zip(ORDERS[1:], results[1:], strict=False):
             if name not in artifact.unordered and first.tobytes() != other[name].tobytes():
-                raise CheckError(f"{artifact.kernel} gives another {name!r} when threads run in {order} order: a race")
+                raise CheckError(
+                    f"{artifact.kernel} gives another {name!r} when threads run in {order} order: a race"
+                )
     for name, first in results[0].items():
         argument = arguments[name]
         assert isinstance(argument, TensorArg)
@@ -86,7 +97,9 @@ def simulate(artifact: Artifact, vendor: Vendor, arch: str, arguments: dict[str,
 
 
 @functools.lru_cache(256)
-def _program(vendor: Vendor, arch: str, entry: str, text: str, locations: tuple[tuple[int, tuple[str, int]], ...]) -> Program:
+def _program(
+    vendor: Vendor, arch: str, entry: str, text: str, locations: tuple[tuple[int, tuple[str, int]], ...]
+) -> Program:
     """A source built for the simulator, once in this process."""
     from kittens import sim
 
@@ -97,8 +110,8 @@ def _copy(array: Any) -> Any:
     """A copy with the same strides, in memory of its own."""
     if array.size == 0:
         return array.copy()
-    low = sum(min(0, s * (n - 1)) for s, n in zip(array.strides, array.shape))
-    span = sum(abs(s) * (n - 1) for s, n in zip(array.strides, array.shape)) + array.itemsize
+    low = sum(min(0, s * (n - 1)) for s, n in zip(array.strides, array.shape, strict=False))
+    span = sum(abs(s) * (n - 1) for s, n in zip(array.strides, array.shape, strict=False)) + array.itemsize
     memory = np.zeros(span, np.uint8)
     out = np.ndarray(array.shape, array.dtype, memory, -low, array.strides)
     out[...] = array

@@ -32,12 +32,91 @@ class Resolved:
     aligned: int = 256
 
 
-_WORDS = set(
-    "int float double char bool const for if else while do switch case default auto register this new delete class struct union "
-    "enum template typename operator public private protected virtual static extern inline volatile signed unsigned short long "
-    "void return goto sizeof true false half bfloat device constant threadgroup thread kernel vertex fragment main smem lane group tid ray_data object_data visible intersection "
-    "grid_0 grid_1 grid_2 asm typeid using namespace try catch throw break continue and or not xor float2 float4 int2 uint ulong".split()
-)
+_WORDS = {
+    "int",
+    "float",
+    "double",
+    "char",
+    "bool",
+    "const",
+    "for",
+    "if",
+    "else",
+    "while",
+    "do",
+    "switch",
+    "case",
+    "default",
+    "auto",
+    "register",
+    "this",
+    "new",
+    "delete",
+    "class",
+    "struct",
+    "union",
+    "enum",
+    "template",
+    "typename",
+    "operator",
+    "public",
+    "private",
+    "protected",
+    "virtual",
+    "static",
+    "extern",
+    "inline",
+    "volatile",
+    "signed",
+    "unsigned",
+    "short",
+    "long",
+    "void",
+    "return",
+    "goto",
+    "sizeof",
+    "true",
+    "false",
+    "half",
+    "bfloat",
+    "device",
+    "constant",
+    "threadgroup",
+    "thread",
+    "kernel",
+    "vertex",
+    "fragment",
+    "main",
+    "smem",
+    "lane",
+    "group",
+    "tid",
+    "ray_data",
+    "object_data",
+    "visible",
+    "intersection",
+    "grid_0",
+    "grid_1",
+    "grid_2",
+    "asm",
+    "typeid",
+    "using",
+    "namespace",
+    "try",
+    "catch",
+    "throw",
+    "break",
+    "continue",
+    "and",
+    "or",
+    "not",
+    "xor",
+    "float2",
+    "float4",
+    "int2",
+    "uint",
+    "ulong",
+}
 
 
 def cname(name: str) -> str:
@@ -65,7 +144,10 @@ def resolve(value: Value, scalar: Callable[[Value], str]) -> Resolved:
     op = value.producer
     if op is None:
         assert isinstance(value.type, TensorType)
-        axes = [Axis(stride_text(value, i), extent_text(value, i), value.type.strides[i], value.type.dims[i]) for i in range(value.type.rank)]
+        axes = [
+            Axis(stride_text(value, i), extent_text(value, i), value.type.strides[i], value.type.dims[i])
+            for i in range(value.type.rank)
+        ]
         return Resolved(value, axes=axes)
     view = resolve(op.operands[0], scalar)
     if op.name == "permute":

@@ -91,7 +91,9 @@ def build_library(unit: Unit, cache_dir: str | Path | None) -> Path:
     command = compiler()
     options = (*_FLAGS, *_machine_flags(command), *unit.flags)
     headers = _texts((RUNTIME, *unit.include))
-    library = cache / f"{_key(unit.text, *options, *command, _version(command), *unit.empty_headers, *headers)}.so"
+    library = (
+        cache / f"{_key(unit.text, *options, *command, _version(command), *unit.empty_headers, *headers)}.so"
+    )
     if library.exists():
         return library
     runtime = _runtime_object(command, cache)
@@ -108,7 +110,15 @@ def check_unit(unit: Unit) -> None:
     command = compiler()
     with tempfile.TemporaryDirectory(prefix="kittens-sim-") as scratch:
         # zig has no way to parse and write nothing
-        options = [*_FLAGS, *_machine_flags(command), *unit.flags, "-O0", "-c", "-o", str(Path(scratch) / "unit.o")]
+        options = [
+            *_FLAGS,
+            *_machine_flags(command),
+            *unit.flags,
+            "-O0",
+            "-c",
+            "-o",
+            str(Path(scratch) / "unit.o"),
+        ]
         _run([*command, *options, *unit.write(Path(scratch))], cache_folder())
 
 

@@ -39,6 +39,7 @@ extern "C" __global__ void KT_THREADS(256) every(kt_in in, kt_out out, float x, 
   kt_set_priority<0>();
   float sum = kt_atomic_add_f32(out, x) + kt_atomic_add_shared_f32(smem, x);
   kt_i32 count = kt_atomic_add_i32(out, 1) + kt_atomic_add_shared_i32(smem, 1);
+  count += kt_i32(kt_atomic_add_u64(out, 1u));
   sum += kt_shfl(x, n) + kt_shfl_xor(x, n) + kt_shfl_up(x, n) + kt_shfl_down(x, n);
   count += kt_shfl(count, n) + kt_shfl_xor(count, n) + kt_shfl_up(count, n) + kt_shfl_down(count, n);
   count += kt_i32(kt_shfl(n, n) + kt_shfl_xor(n, n) + kt_shfl_up(n, n) + kt_shfl_down(n, n) + kt_uniform(n));
