@@ -863,8 +863,37 @@ class _Emitter:
             // self.plan.threads
         )
         self.line(f"{_PIECES[staged.width]} {held}[{pieces}];")
-        self.copy(staged, "", env, alive, held)
+        if not staged.whole:
+            self.copy(staged, "", env, alive, held)
+            return held
+        self.open("")
+        self.lines[-1] = self.indent[:-2] + "{"
+        view, at, limits = self.window(staged.load, shape(staged.load.result), env, alive)
+        vector = staged.width // staged.shared.itemsize
+        per_row = staged.shared.shape[1] // vector
+        source, offset = self._range(staged, view, at, limits)
+        self.open(f"KT_EACH(share, {pieces})")
+        self.line(f"const kt_u32 number = kt_u32(share * {self.plan.threads} + tid);")
+        self.line(f"const kt_u32 row = number / {per_row}, col = number % {per_row} * {vector};")
+        self.line(f"{held}[share] = kt_buffer_ld_b{staged.width * 8}({source}, {offset});")
+        self.close()
+        self.close()
         return held
+
+    def _range(self, staged: Staged, view: Resolved, at: str, limits: list[str]) -> tuple[str, str]:
+        """Name a buffer that ends with the last row inside; and the offset of (row, col), outside it if they are."""
+        size = staged.shared.itemsize
+        axes = list(zip(view.axes, limits, shape(staged.load.result), strict=False))
+        (row_axis, row_limit, _), (col_axis, col_limit, cols) = axes[::-1] if staged.flipped else axes
+        pitch, source = self.fresh("pitch"), self.fresh("source")
+        self.line(f"const kt_u32 {pitch} = kt_u32({row_axis.stride}) * {size}u;")
+        self.line(
+            f"const kt_buffer {source} = kt_make_buffer({at}, {col_limit} > 0 ? kt_u32({row_limit}) * {pitch} : 0u);"
+        )
+        offset = f"row * {pitch} + col * {size}u"
+        if divisor(col_axis.known_extent) % cols:  # columns outside do not follow from the buffer's end
+            offset = f"col < kt_u32({col_limit}) ? {offset} : ~0u"
+        return source, offset
 
     def _put_held(self, staged: Staged, slot: str, held: str) -> None:
         """Store what `_hold` loaded."""
@@ -889,20 +918,11 @@ class _Emitter:
 
     def _copy_linear(self, staged: Staged, view: Resolved, buffer: str, at: str, limits: list[str]) -> None:
         """Pieces land in shared memory one after the other, so each thread looks up which one belongs there."""
-        shared, size, threads, width = staged.shared, staged.shared.itemsize, self.plan.threads, staged.width
-        axes = list(zip(view.axes, limits, shape(staged.load.result), strict=False))
-        (row_axis, row_limit, _), (col_axis, col_limit, cols) = axes[::-1] if staged.flipped else axes
-        pitch, source = self.fresh("pitch"), self.fresh("source")
-        self.line(f"const kt_u32 {pitch} = kt_u32({row_axis.stride}) * {size}u;")
-        self.line(
-            f"const kt_buffer {source} = kt_make_buffer({at}, {col_limit} > 0 ? kt_u32({row_limit}) * {pitch} : 0u);"
-        )
+        shared, threads, width = staged.shared, self.plan.threads, staged.width
+        source, offset = self._range(staged, view, at, limits)
         self.open(f"KT_EACH(share, {shared.size // width // threads})")
         row, col = lay.element_expressions(shared, width)
         self.line(f"const kt_u32 number = kt_u32(share * {threads} + tid), row = {row}, col = {col};")
-        offset = f"row * {pitch} + col * {size}u"
-        if divisor(col_axis.known_extent) % cols:  # columns outside do not follow from the buffer's end
-            offset = f"col < kt_u32({col_limit}) ? {offset} : ~0u"
         self.line(
             f"kt_copy_linear_b{width * 8}({buffer} + (share * {threads} + group * {self.machine.lanes}) * {width}, {source}, {offset});"
         )

@@ -23,7 +23,7 @@ class Staged:
     `shared` is the tile there, its columns along the tensor's contiguous axis; `flipped` if that is the tile's first axis.
     `loop` is the loop whose ring of `depth` slots it is in (None: loaded once). `width`: bytes of one copy, 0 if element
     by element. `offset`: of the first slot in shared memory, in bytes. `linear`: copied lane after lane, the swizzle
-    applied to the source. `cost`: of its reads in bank cycles, where the machine tells.
+    applied to the source. `whole`: a buffer that knows its range can be copied from. `cost`: of its reads in bank cycles, where the machine tells.
     """
 
     load: Op
@@ -34,6 +34,7 @@ class Staged:
     depth: int = 1
     offset: int = 0
     linear: bool = False
+    whole: bool = False
     cost: Cost | None = None
 
     @property
@@ -221,7 +222,9 @@ def _shared_tile(plan: Plan, op: Op) -> Staged:
     row_bytes = cols * itemsize
     shared, cost = tile(plan.machine, (rows, cols), itemsize, _reads(plan, op.result, flipped))
     width = _copy_width(plan, op, flipped, row_bytes)
-    return Staged(op, shared, flipped, width, cost=cost, linear=_linear(plan, op, shared, flipped, width))
+    whole = _whole(plan, op, shared, flipped, width)
+    linear = whole and width in plan.machine.linear
+    return Staged(op, shared, flipped, width, cost=cost, whole=whole, linear=linear)
 
 
 def _reads(plan: Plan, value: Value, flipped: bool) -> list[tuple[Tiled, int]]:
@@ -235,9 +238,9 @@ def _reads(plan: Plan, value: Value, flipped: bool) -> list[tuple[Tiled, int]]:
     return found
 
 
-def _linear(plan: Plan, op: Op, shared: Shared, flipped: bool, width: int) -> bool:
-    """Whether linear copies do: whole pieces that are inside or outside together, and every thread has as many."""
-    if width not in plan.machine.linear or shared.pad[0]:
+def _whole(plan: Plan, op: Op, shared: Shared, flipped: bool, width: int) -> bool:
+    """Whether pieces, of a width that buffers have, are inside or outside as wholes; all threads have as many."""
+    if width not in (*plan.machine.linear, *plan.machine.buffers) or shared.pad[0]:
         return False
     view = resolve(op.operands[0], lambda v: "x")
     contiguous = view.axes[0 if flipped else 1]
