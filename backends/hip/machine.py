@@ -123,7 +123,7 @@ def machine_for(arch: str, function: Function, arguments: dict[str, Argument]) -
     source = planned(function, near)[1]
     if not far(source.text, source.parameters, arguments):
         return near
-    return replace(near, target=f"hip:{arch} (far rows)", linear=())
+    return replace(near, target=f"hip:{arch} (far rows)", linear=(), buffers=())
 
 
 def far(text: str, parameters: Sequence[Parameter], arguments: dict[str, Argument]) -> bool:
@@ -156,6 +156,8 @@ def machine(arch: str) -> Machine:
         stages=4 if arch == "gfx950" else 2,
         long_stages=2,
         unrolled=arch == "gfx950",
+        late=True,
+        buffers=(16, 8, 4),
         transposed=True,
         parts=8 if LANES[arch] == 64 else 0,  # dies of CDNA 3 and 4, as AMD's tuning guides have them
     )

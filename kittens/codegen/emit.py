@@ -667,7 +667,8 @@ class _Emitter:
         counter = self.machine.dialect.counter
         short = sum(inner.name in ("mma", "mma_scaled") for inner in region.walk()) == 1
         unrolled = bool(rings) and short and self.machine.unrolled and counter != "kt_i64"
-        last = count = ""
+        last = count = into = ""
+        held: list[tuple[Staged, str]] = []
         if rings and not unrolled:
             self.line(f"int {slot} = 0;")
         if counter == "kt_i64":
@@ -696,11 +697,16 @@ class _Emitter:
             self.line(f"const kt_i64 {ahead} = {name} + {depth - 1} * {step};")
             into = self.fresh("into")
             self.line(f"const int {into} = {slot} == 0 ? {depth - 1} : {slot} - 1;")
-            self._copies(rings, into, index, ahead, last or f"{ahead} < {hi}")
+            late = [s for s in rings if self.machine.late and short and not s.linear and s.width]
+            alive = last or f"{ahead} < {hi}"
+            held = [(s, self._hold(s, {index: ahead}, alive)) for s in late]
+            self._copies([s for s in rings if s not in late], into, index, ahead, alive)
             self.slots.update({staged.load.result: slot for staged in rings})
         self.scratch_busy = True
         self.region(region)
         self.carry(carried)
+        for staged, array in held:
+            self._put_held(staged, into, array)
         if unrolled:
             self.line(f"++{count};")
             self.close()
@@ -781,8 +787,11 @@ class _Emitter:
         )
         return view, at, limits
 
-    def copy(self, staged: Staged, slot: str, env: dict[Value, str], alive: str = "") -> None:
-        """Copy a tile to its slot in shared memory (zeros, unless `alive`); every thread takes a share."""
+    def copy(self, staged: Staged, slot: str, env: dict[Value, str], alive: str = "", held: str = "") -> None:
+        """Copy a tile to its slot in shared memory (zeros, unless `alive`); every thread takes a share.
+
+        With `held`, an array, only as far as there: `_put_held` does the rest.
+        """
         op, shared = staged.load, staged.shared
         self.locate(op)
         self.open("")
@@ -796,12 +805,7 @@ class _Emitter:
         vector = max(1, staged.width // size)
         per_row = cols // vector
         total = rows * per_row
-        buffer = self.fresh("buffer")
-        first = f"smem + {staged.offset}" if staged.offset else "smem"
-        self.line(
-            f"const kt_smem {buffer} = {first}"
-            + (f" + {slot} * {staged.slot_bytes};" if staged.depth > 1 else ";")
-        )
+        buffer = "" if held else self._buffer(staged, slot)
         if staged.linear:
             self._copy_linear(staged, view, buffer, at, limits)
             self.close()
@@ -824,7 +828,10 @@ class _Emitter:
                 f"const int left = row < {row_limit} ? ({col_limit} - col) * {size} : 0, bytes = left < 0 ? 0 : left < {staged.width} ? left : {staged.width};"
             )
             source = f"bytes ? {at} + (row * {row_axis.stride} + col) * {size} : {cname(view.parameter.name)}"
-            self.line(f"{guard}kt_cp_async_b{staged.width * 8}({to}, {source}, kt_u32(bytes));")
+            if held:
+                self.line(f"{guard}{held}[share] = kt_fetch_b{staged.width * 8}({source}, kt_u32(bytes));")
+            else:
+                self.line(f"{guard}kt_cp_async_b{staged.width * 8}({to}, {source}, kt_u32(bytes));")
         else:
             c = cexpr.ctype(dtype_of(op.result))
             (_, _), (col_axis, _) = axes[::-1] if staged.flipped else axes
@@ -835,9 +842,47 @@ class _Emitter:
         self.close()
         self.close()
 
-    def _copy_linear(self, staged: Staged, view: Resolved, buffer: str, at: str, limits: list[str]) -> None:
-        """Pieces land in shared memory one after the other, so each thread looks up which one belongs there."""
-        shared, size, threads, width = staged.shared, staged.shared.itemsize, self.plan.threads, staged.width
+    def _buffer(self, staged: Staged, slot: str) -> str:
+        """The address of a slot, named."""
+        buffer = self.fresh("buffer")
+        first = f"smem + {staged.offset}" if staged.offset else "smem"
+        self.line(
+            f"const kt_smem {buffer} = {first}"
+            + (f" + {slot} * {staged.slot_bytes};" if staged.depth > 1 else ";")
+        )
+        return buffer
+
+    def _hold(self, staged: Staged, env: dict[Value, str], alive: str) -> str:
+        """Load a tile into registers, on its way to shared memory; the name of the array."""
+        held = self.fresh("held")
+        pieces = -(
+            -staged.shared.shape[0]
+            * staged.shared.shape[1]
+            * staged.shared.itemsize
+            // staged.width
+            // self.plan.threads
+        )
+        self.line(f"{_PIECES[staged.width]} {held}[{pieces}];")
+        if not staged.whole:
+            self.copy(staged, "", env, alive, held)
+            return held
+        self.open("")
+        self.lines[-1] = self.indent[:-2] + "{"
+        view, at, limits = self.window(staged.load, shape(staged.load.result), env, alive)
+        vector = staged.width // staged.shared.itemsize
+        per_row = staged.shared.shape[1] // vector
+        source, offset = self._range(staged, view, at, limits)
+        self.open(f"KT_EACH(share, {pieces})")
+        self.line(f"const kt_u32 number = kt_u32(share * {self.plan.threads} + tid);")
+        self.line(f"const kt_u32 row = number / {per_row}, col = number % {per_row} * {vector};")
+        self.line(f"{held}[share] = kt_buffer_ld_b{staged.width * 8}({source}, {offset});")
+        self.close()
+        self.close()
+        return held
+
+    def _range(self, staged: Staged, view: Resolved, at: str, limits: list[str]) -> tuple[str, str]:
+        """Name a buffer that ends with the last row inside; and the offset of (row, col), outside it if they are."""
+        size = staged.shared.itemsize
         axes = list(zip(view.axes, limits, shape(staged.load.result), strict=False))
         (row_axis, row_limit, _), (col_axis, col_limit, cols) = axes[::-1] if staged.flipped else axes
         pitch, source = self.fresh("pitch"), self.fresh("source")
@@ -845,12 +890,39 @@ class _Emitter:
         self.line(
             f"const kt_buffer {source} = kt_make_buffer({at}, {col_limit} > 0 ? kt_u32({row_limit}) * {pitch} : 0u);"
         )
-        self.open(f"KT_EACH(share, {shared.size // width // threads})")
-        row, col = lay.element_expressions(shared, width)
-        self.line(f"const kt_u32 number = kt_u32(share * {threads} + tid), row = {row}, col = {col};")
         offset = f"row * {pitch} + col * {size}u"
         if divisor(col_axis.known_extent) % cols:  # columns outside do not follow from the buffer's end
             offset = f"col < kt_u32({col_limit}) ? {offset} : ~0u"
+        return source, offset
+
+    def _put_held(self, staged: Staged, slot: str, held: str) -> None:
+        """Store what `_hold` loaded."""
+        shared, threads = staged.shared, self.plan.threads
+        vector = staged.width // shared.itemsize
+        per_row = shared.shape[1] // vector
+        total = shared.shape[0] * per_row
+        self.open("")
+        self.lines[-1] = self.indent[:-2] + "{"
+        buffer = self._buffer(staged, slot)
+        self.open(f"KT_EACH(share, {-(-total // threads)})")
+        self.line(
+            f"const int number = share * {threads} + tid, row = number / {per_row}, col = number % {per_row}"
+            + (f" * {vector};" if vector > 1 else ";")
+        )
+        guard = f"if (number < {total}) " if total % threads else ""
+        self.line(
+            f"{guard}kt_st_shared_b{staged.width * 8}({buffer} + {_paren(lay.offset_expression(shared))}, {held}[share]);"
+        )
+        self.close()
+        self.close()
+
+    def _copy_linear(self, staged: Staged, view: Resolved, buffer: str, at: str, limits: list[str]) -> None:
+        """Pieces land in shared memory one after the other, so each thread looks up which one belongs there."""
+        shared, threads, width = staged.shared, self.plan.threads, staged.width
+        source, offset = self._range(staged, view, at, limits)
+        self.open(f"KT_EACH(share, {shared.size // width // threads})")
+        row, col = lay.element_expressions(shared, width)
+        self.line(f"const kt_u32 number = kt_u32(share * {threads} + tid), row = {row}, col = {col};")
         self.line(
             f"kt_copy_linear_b{width * 8}({buffer} + (share * {threads} + group * {self.machine.lanes}) * {width}, {source}, {offset});"
         )
@@ -1814,6 +1886,9 @@ class _Emitter:
         read = self.reader(x, layout)
         self.line(f"KT_EACH(r, {layout.registers}) KT_ASSERT({read('r')}, {_quoted(op.attrs['message'])});")
 
+
+#: Types of a piece of so many bytes.
+_PIECES = {4: "kt_u32", 8: "kt_u32x2", 16: "kt_u32x4"}
 
 _RESERVED = {
     "int", "float", "double", "char", "bool", "const", "for", "if", "else", "while", "do", "switch", "case", "default", "auto", "register", "this", "new", "delete",

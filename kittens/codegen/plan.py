@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kittens import layouts as lay
 from kittens.codegen.machine import Machine
 from kittens.codegen.placement import Placement, dtype_of, place, shape, source_of
 from kittens.codegen.reads import tile
@@ -23,7 +24,7 @@ class Staged:
     `shared` is the tile there, its columns along the tensor's contiguous axis; `flipped` if that is the tile's first axis.
     `loop` is the loop whose ring of `depth` slots it is in (None: loaded once). `width`: bytes of one copy, 0 if element
     by element. `offset`: of the first slot in shared memory, in bytes. `linear`: copied lane after lane, the swizzle
-    applied to the source. `cost`: of its reads in bank cycles, where the machine tells.
+    applied to the source. `whole`: a buffer that knows its range can be copied from. `cost`: of its reads in bank cycles, where the machine tells.
     """
 
     load: Op
@@ -34,6 +35,7 @@ class Staged:
     depth: int = 1
     offset: int = 0
     linear: bool = False
+    whole: bool = False
     cost: Cost | None = None
 
     @property
@@ -93,8 +95,38 @@ class Plan:
             rows.append(
                 f"  held {value.name or '-'} {value.type}: {layout.registers} registers a lane; {p.reasons[value]}"
             )
+        rows += [f"  {text}" for text in self.accesses()]
+        rows.append(f"  predicted: {self.predicted_registers()} registers of {m.registers} a lane")
         rows += [f"  note: {n}" for n in self.notes]
         return "\n".join(rows) + "\n"
+
+    def predicted_registers(self) -> int:
+        """32-bit registers of a lane at the worst moment, as far as tiles and operands tell."""
+        from kittens.codegen.pressure import registers
+
+        return registers(self)
+
+    def accesses(self) -> list[str]:
+        """How well the loads and stores of held tiles use global memory's transactions, one line each."""
+        lines = []
+        for op in self.function.body.walk():
+            if op.name not in ("load", "store"):
+                continue
+            tile = op.result if op.name == "load" else op.operands[-1]
+            layout, tensor = self.placement.layouts.get(tile), op.operands[0].type
+            assert isinstance(tensor, TensorType)
+            if tile in self.staged or layout is None or not tensor.strides or 1 not in {s.value for s in tensor.strides}:
+                continue
+            if tensor.strides[-1].value != 1:
+                layout = lay.transpose(layout)
+            if layout.shape[-1] != [n for n in shape(tile) if n > 1][-1] and len(layout.axes) == 1:
+                continue
+            pitch = 1 << 20  # rows far apart
+            cost = lay.global_cost(layout, tensor.dtype.bytes, pitch, segment=self.machine.segment)
+            lines.append(
+                f"{op.name} of {base(op.operands[0]).name}: {cost.factor:.2f} of the fewest {self.machine.segment}-byte transactions"
+            )
+        return lines
 
 
 def make_plan(function: Function, machine: Machine) -> Plan:
@@ -221,7 +253,9 @@ def _shared_tile(plan: Plan, op: Op) -> Staged:
     row_bytes = cols * itemsize
     shared, cost = tile(plan.machine, (rows, cols), itemsize, _reads(plan, op.result, flipped))
     width = _copy_width(plan, op, flipped, row_bytes)
-    return Staged(op, shared, flipped, width, cost=cost, linear=_linear(plan, op, shared, flipped, width))
+    whole = _whole(plan, op, shared, flipped, width)
+    linear = whole and width in plan.machine.linear
+    return Staged(op, shared, flipped, width, cost=cost, whole=whole, linear=linear)
 
 
 def _reads(plan: Plan, value: Value, flipped: bool) -> list[tuple[Tiled, int]]:
@@ -235,9 +269,9 @@ def _reads(plan: Plan, value: Value, flipped: bool) -> list[tuple[Tiled, int]]:
     return found
 
 
-def _linear(plan: Plan, op: Op, shared: Shared, flipped: bool, width: int) -> bool:
-    """Whether linear copies do: whole pieces that are inside or outside together, and every thread has as many."""
-    if width not in plan.machine.linear or shared.pad[0]:
+def _whole(plan: Plan, op: Op, shared: Shared, flipped: bool, width: int) -> bool:
+    """Whether pieces, of a width that buffers have, are inside or outside as wholes; all threads have as many."""
+    if width not in (*plan.machine.linear, *plan.machine.buffers) or shared.pad[0]:
         return False
     view = resolve(op.operands[0], lambda v: "x")
     contiguous = view.axes[0 if flipped else 1]

@@ -151,38 +151,38 @@ KT_FN kt_i32 kt_atomic_add_shared_i32(kt_smem p, kt_i32 v KT_SITE) {
 
 // ---- copies from global to shared memory by way of registers, with the words that other targets have for such copies
 
-// Copies `bytes` (0 .. the width) from src and fills the rest of the width with zeros. With 0 bytes src is not read.
-KT_FN void kt_cp_async_b32(kt_smem dst, kt_in src, kt_u32 bytes KT_SITE) {
+// The `bytes` (0 .. the width) at src, and zeros for the rest of the width. With 0 bytes src is not read.
+KT_FN kt_u32 kt_fetch_b32(kt_in src, kt_u32 bytes KT_SITE) {
+  if (bytes == 4u) return kt_ld_global_b32(src KT_PASS_SITE);
   kt_u32 v = 0;
-  if (bytes == 4u) v = kt_ld_global_b32(src KT_PASS_SITE);
-  else for (kt_u32 i = 0; i < bytes; ++i) v |= kt_u32(kt_ld_global_b8(src + i KT_PASS_SITE)) << 8u * i;
-  kt_st_shared_b32(dst, v KT_PASS_SITE);
+  for (kt_u32 i = 0; i < bytes; ++i) v |= kt_u32(kt_ld_global_b8(src + i KT_PASS_SITE)) << 8u * i;
+  return v;
+}
+KT_FN kt_u32x2 kt_fetch_b64(kt_in src, kt_u32 bytes KT_SITE) {
+  if (bytes == 8u) return kt_ld_global_b64(src KT_PASS_SITE);
+  kt_u64 all = 0;
+  for (kt_u32 i = 0; i < bytes; ++i) all |= kt_u64(kt_ld_global_b8(src + i KT_PASS_SITE)) << 8u * i;
+  return kt_make_u32x2(kt_u32(all), kt_u32(all >> 32));
+}
+KT_FN kt_u32x4 kt_fetch_b128(kt_in src, kt_u32 bytes KT_SITE) {
+  if (bytes == 16u) return kt_ld_global_b128(src KT_PASS_SITE);
+  kt_u64 low = 0, high = 0;
+  for (kt_u32 i = 0; i < bytes; ++i) {
+    kt_u64 x = kt_ld_global_b8(src + i KT_PASS_SITE);
+    if (i < 8u) low |= x << 8u * i;
+    else high |= x << 8u * (i - 8u);
+  }
+  return kt_make_u32x4(kt_u32(low), kt_u32(low >> 32), kt_u32(high), kt_u32(high >> 32));
+}
+// The same into shared memory.
+KT_FN void kt_cp_async_b32(kt_smem dst, kt_in src, kt_u32 bytes KT_SITE) {
+  kt_st_shared_b32(dst, kt_fetch_b32(src, bytes KT_PASS_SITE) KT_PASS_SITE);
 }
 KT_FN void kt_cp_async_b64(kt_smem dst, kt_in src, kt_u32 bytes KT_SITE) {
-  kt_u32x2 v = kt_make_u32x2(0u, 0u);
-  if (bytes == 8u) {
-    v = kt_ld_global_b64(src KT_PASS_SITE);
-  } else {
-    kt_u64 all = 0;
-    for (kt_u32 i = 0; i < bytes; ++i) all |= kt_u64(kt_ld_global_b8(src + i KT_PASS_SITE)) << 8u * i;
-    v = kt_make_u32x2(kt_u32(all), kt_u32(all >> 32));
-  }
-  kt_st_shared_b64(dst, v KT_PASS_SITE);
+  kt_st_shared_b64(dst, kt_fetch_b64(src, bytes KT_PASS_SITE) KT_PASS_SITE);
 }
 KT_FN void kt_cp_async_b128(kt_smem dst, kt_in src, kt_u32 bytes KT_SITE) {
-  kt_u32x4 v = kt_make_u32x4(0u, 0u, 0u, 0u);
-  if (bytes == 16u) {
-    v = kt_ld_global_b128(src KT_PASS_SITE);
-  } else {
-    kt_u64 low = 0, high = 0;
-    for (kt_u32 i = 0; i < bytes; ++i) {
-      kt_u64 x = kt_ld_global_b8(src + i KT_PASS_SITE);
-      if (i < 8u) low |= x << 8u * i;
-      else high |= x << 8u * (i - 8u);
-    }
-    v = kt_make_u32x4(kt_u32(low), kt_u32(low >> 32), kt_u32(high), kt_u32(high >> 32));
-  }
-  kt_st_shared_b128(dst, v KT_PASS_SITE);
+  kt_st_shared_b128(dst, kt_fetch_b128(src, bytes KT_PASS_SITE) KT_PASS_SITE);
 }
 KT_FN void kt_cp_async_commit() {}
 template <int N>
