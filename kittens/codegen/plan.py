@@ -115,7 +115,12 @@ class Plan:
             tile = op.result if op.name == "load" else op.operands[-1]
             layout, tensor = self.placement.layouts.get(tile), op.operands[0].type
             assert isinstance(tensor, TensorType)
-            if tile in self.staged or layout is None or not tensor.strides or 1 not in {s.value for s in tensor.strides}:
+            if (
+                tile in self.staged
+                or layout is None
+                or not tensor.strides
+                or 1 not in {s.value for s in tensor.strides}
+            ):
                 continue
             if tensor.strides[-1].value != 1:
                 layout = lay.transpose(layout)
