@@ -71,6 +71,41 @@ class running:
         _active.stack.pop()
 
 
+#: What a tile on the right is asked for NumPy's functions behind the operators of a NumPy scalar on the left.
+_REFLECTED = {
+    "add": "__radd__",
+    "subtract": "__rsub__",
+    "multiply": "__rmul__",
+    "divide": "__rtruediv__",
+    "true_divide": "__rtruediv__",
+    "floor_divide": "__rfloordiv__",
+    "remainder": "__rmod__",
+    "matmul": "__rmatmul__",
+    "bitwise_and": "__rand__",
+    "bitwise_or": "__ror__",
+    "bitwise_xor": "__rxor__",
+    "left_shift": "__rlshift__",
+    "right_shift": "__rrshift__",
+    "less": "__gt__",
+    "less_equal": "__ge__",
+    "greater": "__lt__",
+    "greater_equal": "__le__",
+    "equal": "__eq__",
+    "not_equal": "__ne__",
+}
+#: Functions of NumPy that kittens has, under its name for them.
+_FROM_NUMPY = {
+    **{
+        n: n
+        for n in ("exp", "exp2", "log", "log2", "sqrt", "reciprocal", "sin", "cos", "tanh", "floor", "ceil")
+    },
+    **{n: n for n in ("trunc", "maximum", "minimum", "isnan")},
+    "absolute": "abs",
+    "negative": "neg",
+    "rint": "round",
+}
+
+
 class Tile:
     """A block of elements, used as a value: NumPy operators, broadcasting, named axes.
 
@@ -81,7 +116,6 @@ class Tile:
     """
 
     __slots__ = ("executor", "known", "loose", "product", "type", "value")
-    __array_ufunc__ = None  # a NumPy scalar on the left leaves the operation to us
 
     def __init__(
         self, type: TileType, value: Any, executor: Executor, known: tuple[int, Origins] | None = None
@@ -279,6 +313,19 @@ class Tile:
             "a tile is not a NumPy array",
             "use the functions of kittens on it; .numpy() shows the elements where there are any",
         )
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """A NumPy scalar on the left leaves the operation to us; NumPy's functions are refused."""
+        reflected, left = _REFLECTED.get(ufunc.__name__), inputs[0]
+        if not (reflected and method == "__call__" and isinstance(left, (np.generic, np.ndarray))):
+            _fail(
+                DTypeError,
+                f"np.{ufunc.__name__} does not work on tiles",
+                f"the functions of kittens do, such as kt.{_FROM_NUMPY.get(ufunc.__name__, 'exp')}",
+            )
+        if isinstance(left, np.ndarray) and left.ndim == 0:  # a scalar that NumPy made one to compare it
+            left = left[()]
+        return getattr(self, reflected)(left)
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         _fail(

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import copy
 import math
+import operator
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -406,3 +408,43 @@ def test_a_spec_holds_no_data():
 def test_a_spec_of_no_tensor(shape, strides):
     with pytest.raises(kt.ArgumentError):
         kt.spec("float32", shape, strides)
+
+
+OPERATORS = [
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.truediv,
+    operator.lt,
+    operator.le,
+    operator.gt,
+]
+OPERATORS += [operator.ge, operator.eq, operator.ne]
+
+
+@pytest.mark.parametrize("operation", OPERATORS, ids=lambda f: f.__name__)
+def test_a_numpy_scalar_on_the_left(operation):
+    dtype = np.bool_ if operation in OPERATORS[4:] else np.float32
+    given = np.float32(2.0)
+    with np.errstate(divide="ignore"):
+        assert (run(lambda t: operation(given, t), dtype=dtype) == operation(given, X)).all()
+
+
+@pytest.mark.parametrize(
+    ("use", "words"),
+    [
+        (np.exp, "np.exp does not work on tiles"),
+        (lambda t: np.add(t, 1), "np.add does not work on tiles"),
+        (np.add.reduce, "np.add does not work on tiles"),
+        (lambda t: np.ones(4, np.float32) * t, "ndarray is used where a tile is needed"),
+        (lambda t: np.float32(2) ** t, "np.power does not work on tiles"),
+    ],
+)
+def test_functions_of_numpy_are_refused_with_ours_named(use, words):
+    @kt.kernel
+    def k(x):
+        use(kt.load(x, 0, 4))
+
+    for attempt in (k, k.ir):
+        with pytest.raises(kt.DTypeError, match=re.escape(words)):
+            attempt(np.ones(4, np.float32))

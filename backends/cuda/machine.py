@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kittens.backends.cuda.fragments import LANES, MATRIX_MOVES, MMA, SWIZZLES
+from kittens.backends.cuda.fragments import ACCESSES, LANES, MATRIX_MOVES, MMA, SEGMENT, SWIZZLES
 from kittens.codegen import Dialect, Machine, MatrixOp, Move
 
 #: Shared memory that one program may use, by architecture, in bytes (CUDA programming guide, compute capabilities).
@@ -39,6 +39,7 @@ def _moves() -> tuple[Move, ...]:
             16,
             8,
             lambda words, at, f=f"kt_ldmatrix_{name.replace('.', '_')}": _call(f, words, [], [at]),  # type: ignore[misc]
+            access=ACCESSES["ldmatrix.x4"] if name.startswith("x4") else None,
         )
         for name in ("x4", "x4.trans", "x2", "x2.trans")
     )
@@ -65,5 +66,7 @@ def machine(arch: str) -> Machine:
         products=_products(arch),
         moves=_moves(),
         swizzles=SWIZZLES,
+        segment=SEGMENT,
+        reads={size: ACCESSES[f"b{8 * size}"] for size in (4, 8, 16)},
         stages=4 if arch == "sm_90a" else 3,
     )

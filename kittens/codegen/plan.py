@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kittens import layouts as lay
 from kittens.codegen.machine import Machine
 from kittens.codegen.placement import Placement, dtype_of, place, shape, source_of
 from kittens.codegen.reads import tile
@@ -94,8 +95,43 @@ class Plan:
             rows.append(
                 f"  held {value.name or '-'} {value.type}: {layout.registers} registers a lane; {p.reasons[value]}"
             )
+        rows += [f"  {text}" for text in self.accesses()]
+        rows.append(f"  predicted: {self.predicted_registers()} registers of {m.registers} a lane")
         rows += [f"  note: {n}" for n in self.notes]
         return "\n".join(rows) + "\n"
+
+    def predicted_registers(self) -> int:
+        """32-bit registers of a lane at the worst moment, as far as tiles and operands tell."""
+        from kittens.codegen.pressure import registers
+
+        return registers(self)
+
+    def accesses(self) -> list[str]:
+        """How well the loads and stores of held tiles use global memory's transactions, one line each."""
+        lines = []
+        for op in self.function.body.walk():
+            if op.name not in ("load", "store"):
+                continue
+            tile = op.result if op.name == "load" else op.operands[-1]
+            layout, tensor = self.placement.layouts.get(tile), op.operands[0].type
+            assert isinstance(tensor, TensorType)
+            if (
+                tile in self.staged
+                or layout is None
+                or not tensor.strides
+                or 1 not in {s.value for s in tensor.strides}
+            ):
+                continue
+            if tensor.strides[-1].value != 1:
+                layout = lay.transpose(layout)
+            if layout.shape[-1] != [n for n in shape(tile) if n > 1][-1] and len(layout.axes) == 1:
+                continue
+            pitch = 1 << 20  # rows far apart
+            cost = lay.global_cost(layout, tensor.dtype.bytes, pitch, segment=self.machine.segment)
+            lines.append(
+                f"{op.name} of {base(op.operands[0]).name}: {cost.factor:.2f} of the fewest {self.machine.segment}-byte transactions"
+            )
+        return lines
 
 
 def make_plan(function: Function, machine: Machine) -> Plan:

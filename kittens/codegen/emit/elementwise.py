@@ -1,0 +1,48 @@
+"""Operations element by element."""
+
+from __future__ import annotations
+
+from kittens.codegen import cexpr
+from kittens.codegen.emit.writer import Writer
+from kittens.codegen.placement import (
+    dtype_of,
+    is_tile,
+)
+from kittens.ir import Op
+
+
+def op_reshape(writer: Writer, op: Op) -> None:
+    pass
+
+
+def elementwise(writer: Writer, op: Op) -> None:
+    types = [dtype_of(x) for x in op.operands]
+    result = op.result
+    to = dtype_of(result)
+    writer.locate(op)
+    state = []
+    if op.name == "random_bits":
+        state = [writer.fresh("random")]
+        writer.line(f"kt_random_state {state[0]} = {{}};")
+    if not is_tile(result):
+        texts = [writer.scalar(x) for x in op.operands] + state
+        writer.names[result] = writer.fresh(result.name or "t")
+        writer.line(
+            f"const {cexpr.ctype(to)} {writer.names[result]} = {cexpr.expression(op.name, op.attrs, types, to, texts)};"
+        )
+        return
+    layout = writer.layout_of(result)
+    readers = [writer.reader(x, layout) for x in op.operands]
+    name = writer.fresh(result.name or "t")
+    writer.line(f"{cexpr.ctype(to)} {name}[{layout.registers}];")
+    text = cexpr.expression(op.name, op.attrs, types, to, [f("r") for f in readers] + state)
+    writer.line(f"KT_EACH(r, {layout.registers}) {name}[r] = {text};")
+    writer.held[result] = (name, layout)
+
+
+def op_arange(writer: Writer, op: Op) -> None:  # of one element
+    writer.names[op.result] = "0"
+
+
+def op_cast(writer: Writer, op: Op) -> None:
+    elementwise(writer, op)
