@@ -327,6 +327,13 @@ class Tile:
             left = left[()]
         return getattr(self, reflected)(left)
 
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> NoReturn:
+        _fail(
+            DTypeError,
+            f"np.{function.__name__} does not work on tiles",
+            "tiles have methods such as x.sum(axis=1) and x.max(axis=1), and kt.where, kt.maximum, ...",
+        )
+
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         _fail(
             ControlFlowError,

@@ -732,3 +732,13 @@ def test_every_error_is_both_ours_and_pythons():
         assert issubclass(kind, KittensError)
         assert any(issubclass(kind, b) for b in (TypeError, ValueError, LookupError, RuntimeError))
     assert ml_dtypes is not None
+
+
+def test_reductions_of_numpy_on_tiles_name_ours() -> None:
+    @kt.kernel
+    def total(x):
+        np.sum(kt.load(x, 0, 8))
+
+    with pytest.raises(kt.DTypeError, match=r"np\.sum does not work on tiles") as caught:
+        total(np.ones(8, np.float32))
+    assert "x.sum(axis=1)" in str(caught.value)
