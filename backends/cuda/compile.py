@@ -26,11 +26,10 @@ _MISSING = "NVRTC is not installed: pip install 'kittens-gpu[compile]' (or [cuda
 
 
 def available() -> str:
-    """An empty string if NVRTC can be loaded, else what is missing."""
-    try:
-        return "" if find_spec("cuda.bindings.nvrtc") is not None else _MISSING
-    except ModuleNotFoundError:
-        return _MISSING
+    """An empty string if NVRTC's bindings are installed, else what is missing. Nothing is imported."""
+    spec = find_spec("cuda")
+    folders = (spec.submodule_search_locations or []) if spec is not None else []
+    return "" if any(any(Path(folder, "bindings").glob("nvrtc*")) for folder in folders) else _MISSING
 
 
 @functools.cache
