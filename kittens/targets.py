@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from kittens.errors import TargetError
+from kittens.errors import TargetError, UnavailableError
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,34 @@ class TargetInfo:
     description: str
     can: tuple[str, ...] = ()
     missing: dict[str, str] = field(default_factory=dict)
+
+
+def infos(backend: str, architectures: dict[str, str], lacks: dict[str, str]) -> list[TargetInfo]:
+    """What a generating backend lists: each architecture ("" for the machine's own device), and its simulation.
+
+    `lacks` says, for each of "execute", "compile" and "simulate" that does not work here, what is missing.
+    """
+    out = []
+    for arch, text in architectures.items():
+        name = backend + (f":{arch}" if arch else "")
+        listed = [(name, text, ("execute", "compile"))]
+        if arch:
+            listed.append((f"{name}@sim", f"{text}, simulated on the CPU", ("simulate",)))
+        for full, said, ways in listed:
+            can = tuple(w for w in ways if w not in lacks)
+            out.append(TargetInfo(full, said, can, {w: lacks[w] for w in ways if w in lacks}))
+    return out
+
+
+def way(target: Target, kernel: str, lacks: dict[str, str]) -> str:
+    """How a target runs kernels: "execute" or "simulate". Raises UnavailableError if that does not work here."""
+    how = "simulate" if target.simulated else "execute"
+    if how in lacks:
+        raise UnavailableError(
+            f"{target} cannot run kernel {kernel}: {lacks[how]}",
+            hint="run it on the reference with on='numpy'; `kittens doctor` says what this machine can do",
+        )
+    return how
 
 
 @dataclass(frozen=True)

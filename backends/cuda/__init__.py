@@ -9,10 +9,9 @@ from typing import Any
 
 from kittens.arguments import TensorArg, contiguous
 from kittens.dtypes import DType, as_dtype
-from kittens.errors import UnavailableError
 from kittens.plugins import hookimpl
 from kittens.runtime import Launch, Run
-from kittens.targets import Numerics, Target, TargetInfo
+from kittens.targets import Numerics, Target, TargetInfo, infos, way
 
 ARCHITECTURES = {
     "": "the NVIDIA GPU of this machine",
@@ -42,30 +41,7 @@ def missing() -> dict[str, str]:
 
 @hookimpl
 def kittens_targets() -> list[TargetInfo]:
-    lacks = missing()
-    out = []
-    for arch, text in ARCHITECTURES.items():
-        name = "cuda" + (f":{arch}" if arch else "")
-        ways = ("execute", "compile")
-        out.append(
-            TargetInfo(
-                name,
-                text,
-                tuple(w for w in ways if w not in lacks),
-                {w: lacks[w] for w in ways if w in lacks},
-            )
-        )
-        if arch:
-            can = () if "simulate" in lacks else ("simulate",)
-            out.append(
-                TargetInfo(
-                    f"{name}@sim",
-                    f"{text}, simulated on the CPU",
-                    can,
-                    {w: lacks[w] for w in ("simulate",) if w in lacks},
-                )
-            )
-    return out
+    return infos("cuda", ARCHITECTURES, missing())
 
 
 @hookimpl
@@ -212,14 +188,9 @@ def kittens_compile(target: Target, plan: Any, source: Any) -> Any:
 def kittens_launch(target: Target, launch: Launch) -> Run | None:
     if target.backend != "cuda":
         return None
-    how = "simulate" if target.simulated else "execute"
-    if how in missing():
-        # A fault of the kernel itself is reported before any device is looked for.
-        launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
-        raise UnavailableError(
-            f"{target} cannot run kernel {launch.kernel.name}: {missing()[how]}",
-            hint="run it on the reference with on='numpy'; `kittens doctor` says what this machine can do",
-        )
+    # A fault of the kernel itself is reported before any device is looked for.
+    launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
+    way(target, launch.kernel.name, missing())
     if target.simulated:
         from kittens.backends.cuda.sim import VENDOR
         from kittens.codegen.pipeline import run_simulated
@@ -236,9 +207,7 @@ def kittens_launch(target: Target, launch: Launch) -> Run | None:
 def kittens_run(target: Target, artifact: Any, arguments: Any, grid: Any) -> Run | None:
     if target.backend != "cuda":
         return None
-    how = "simulate" if target.simulated else "execute"
-    if how in missing():
-        raise UnavailableError(f"{target} cannot run {artifact.kernel}: {missing()[how]}")
+    way(target, artifact.kernel, missing())
     if target.simulated:
         from kittens.backends.cuda.sim import VENDOR
         from kittens.codegen.pipeline import rerun_simulated

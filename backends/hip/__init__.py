@@ -10,7 +10,7 @@ from typing import Any
 from kittens.errors import UnavailableError
 from kittens.plugins import hookimpl
 from kittens.runtime import Launch, Run
-from kittens.targets import Numerics, Target, TargetInfo
+from kittens.targets import Numerics, Target, TargetInfo, infos, way
 
 ARCHITECTURES = {
     "": "the AMD GPU of this machine",
@@ -42,30 +42,7 @@ def missing() -> dict[str, str]:
 
 @hookimpl
 def kittens_targets() -> list[TargetInfo]:
-    lacks = missing()
-    out = []
-    for arch, text in ARCHITECTURES.items():
-        name = "hip" + (f":{arch}" if arch else "")
-        ways = ("execute", "compile")
-        out.append(
-            TargetInfo(
-                name,
-                text,
-                tuple(w for w in ways if w not in lacks),
-                {w: lacks[w] for w in ways if w in lacks},
-            )
-        )
-        if arch:
-            can = () if "simulate" in lacks else ("simulate",)
-            out.append(
-                TargetInfo(
-                    f"{name}@sim",
-                    f"{text}, simulated on the CPU",
-                    can,
-                    {w: lacks[w] for w in ("simulate",) if w in lacks},
-                )
-            )
-    return out
+    return infos("hip", ARCHITECTURES, missing())
 
 
 @hookimpl
@@ -140,14 +117,9 @@ def kittens_compile(target: Target, plan: Any, source: Any) -> Any:
 def kittens_launch(target: Target, launch: Launch) -> Run | None:
     if target.backend != "hip":
         return None
-    how = "simulate" if target.simulated else "execute"
     # A fault of the kernel itself is reported before any device is looked for.
     function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
-    if how in missing():
-        raise UnavailableError(
-            f"{target} cannot run kernel {launch.kernel.name}: {missing()[how]}",
-            hint="run it with on='numpy'; `kittens doctor` says what this machine can do",
-        )
+    way(target, launch.kernel.name, missing())
     if target.simulated:
         from kittens.backends.hip.machine import DEFAULT, machine_for
         from kittens.backends.hip.sim import VENDOR
@@ -167,9 +139,7 @@ def kittens_run(target: Target, artifact: Any, arguments: Any, grid: Any) -> Run
         return None
     from kittens.backends.hip.machine import far
 
-    how = "simulate" if target.simulated else "execute"
-    if how in missing():
-        raise UnavailableError(f"{target} cannot run {artifact.kernel}: {missing()[how]}")
+    way(target, artifact.kernel, missing())
     if far(artifact.source, artifact.parameters, arguments):
         raise UnavailableError(
             f"{artifact.kernel} was compiled for tensors whose rows lie closer together",

@@ -7,10 +7,9 @@ import sys
 from importlib.util import find_spec
 from typing import Any
 
-from kittens.errors import UnavailableError
 from kittens.plugins import hookimpl
 from kittens.runtime import Launch, Run
-from kittens.targets import Numerics, Target, TargetInfo
+from kittens.targets import Numerics, Target, TargetInfo, way
 
 ARCHITECTURES = {
     "": "the Apple GPU of this machine",
@@ -119,14 +118,9 @@ def kittens_compile(target: Target, plan: Any, source: Any) -> Any:
 def kittens_launch(target: Target, launch: Launch) -> Run | None:
     if target.backend != "metal":
         return None
-    how = "simulate" if target.simulated else "execute"
     # A fault of the kernel itself is reported before any device is looked for.
     launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
-    if how in missing():
-        raise UnavailableError(
-            f"{target} cannot run kernel {launch.kernel.name}: {missing()[how]}",
-            hint="run it on the reference with on='numpy'; `kittens doctor` says what this machine can do",
-        )
+    way(target, launch.kernel.name, missing())
     if target.simulated:
         from kittens.backends.metal.sim import VENDOR
         from kittens.codegen.pipeline import run_simulated
@@ -143,9 +137,7 @@ def kittens_launch(target: Target, launch: Launch) -> Run | None:
 def kittens_run(target: Target, artifact: Any, arguments: Any, grid: Any) -> Run | None:
     if target.backend != "metal":
         return None
-    how = "simulate" if target.simulated else "execute"
-    if how in missing():
-        raise UnavailableError(f"{target} cannot run {artifact.kernel}: {missing()[how]}")
+    way(target, artifact.kernel, missing())
     if target.simulated:
         from kittens.backends.metal.sim import VENDOR
         from kittens.codegen.pipeline import rerun_simulated
