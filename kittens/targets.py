@@ -71,7 +71,7 @@ def infos(backend: str, architectures: dict[str, str], lacks: dict[str, str]) ->
     out = []
     for arch, text in architectures.items():
         name = backend + (f":{arch}" if arch else "")
-        listed = [(name, text, ("execute", "compile"))]
+        listed: list[tuple[str, str, tuple[str, ...]]] = [(name, text, ("execute", "compile"))]
         if arch:
             listed.append((f"{name}@sim", f"{text}, simulated on the CPU", ("simulate",)))
         for full, said, ways in listed:
