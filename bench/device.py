@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from kittens import plugins
-from kittens.errors import ArgumentError, UnavailableError
+from kittens.errors import ArgumentError, KittensError, UnavailableError
 from kittens.targets import Target
 
 #: Cycles that a device spins before timed work, so that the host is ahead of it: about a tenth of a millisecond.
@@ -159,7 +159,7 @@ class TorchDevice:
         try:
             with cuda.graph(graph, capture_error_mode="thread_local"):
                 work()
-        except RuntimeError:  # torch's and CuPy's errors of capturing are both this
+        except (RuntimeError, KittensError):  # whatever a library says of it
             cuda.synchronize()
             return None
         replay: Callable[[], None] = graph.replay
