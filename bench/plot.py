@@ -30,6 +30,7 @@ def check(path: str) -> None:
 def draw(report: Report, path: str) -> None:
     """Write the plot of a report to a file, whose name says the format."""
     check(path)
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     rows = [row for row in report.rows if not row.error and row.samples]
@@ -47,8 +48,13 @@ def draw(report: Report, path: str) -> None:
     figure.suptitle(
         f"{report.facts.get('device', report.target)}, {report.facts.get('date', '')}", fontsize=11
     )
+    settings = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "kittens",
+    }  # text as text, and the same file each time
     try:
-        figure.savefig(path, dpi=150, metadata={"Date": None} if path.endswith(".svg") else None)
+        with rc_context(settings):
+            figure.savefig(path, dpi=150, metadata={"Date": None} if path.endswith(".svg") else None)
     except OSError as error:
         raise ArgumentError(f"cannot write the file {path}: {error.strerror or error}") from None
 
