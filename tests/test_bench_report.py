@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchtools import FakeDevice, workload
 from click.testing import CliRunner, Result
 
-from benchtools import FakeDevice, workload
 from kittens.bench import device as devices
 from kittens.bench import plot, suite
 from kittens.bench import report as results
@@ -100,8 +100,8 @@ def change_hot(data: dict[str, Any], hot: list[Any]) -> dict[str, Any]:
 
 
 def test_a_file_that_is_not_there() -> None:
-    with pytest.raises(ArgumentError, match="cannot read the results in nowhere.json: No such file"):
-        results.read("nowhere.json")
+    with pytest.raises(ArgumentError, match="cannot read the results in nowhere: No such file"):
+        results.read("nowhere")
 
 
 def test_parts_of_a_table_are_merged() -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-
 from benchtools import FakeClock, FakeDevice, workload
+
 from kittens.bench import race as races
 from kittens.bench import stats, suite
 from kittens.bench.device import HostClock, open_device

@@ -116,7 +116,7 @@ def _host(
     from kittens.bench.workload import matches
 
     target = str(plugins.check(parse(on)))
-    found = benches.select(pattern, target)
+    found = benches.select(pattern)
     for name in names:
         if not any(matches(b.name, name) for b in found):
             raise ArgumentError(
