@@ -10,12 +10,16 @@ from kittens.ir import Extent, TensorType, Value
 
 @dataclass
 class Axis:
-    """One axis of a view: its stride and extent in elements, as text, and what is known of them."""
+    """One axis of a view: its stride and extent in elements, as text, and what is known of them.
+
+    of: the tensor and the axis of it that this one is, if it is a whole one.
+    """
 
     stride: str
     extent: str
     known_stride: Extent
     known_extent: Extent
+    of: tuple[Value, int] | None = None
 
 
 @dataclass
@@ -145,7 +149,13 @@ def resolve(value: Value, scalar: Callable[[Value], str]) -> Resolved:
     if op is None:
         assert isinstance(value.type, TensorType)
         axes = [
-            Axis(stride_text(value, i), extent_text(value, i), value.type.strides[i], value.type.dims[i])
+            Axis(
+                stride_text(value, i),
+                extent_text(value, i),
+                value.type.strides[i],
+                value.type.dims[i],
+                (value, i),
+            )
             for i in range(value.type.rank)
         ]
         return Resolved(value, axes=axes)
@@ -166,7 +176,7 @@ def resolve(value: Value, scalar: Callable[[Value], str]) -> Resolved:
         view.terms.append(f"kt_cut({position}, {axis.extent}) * {axis.stride}")
         view.aligned = min(view.aligned, _divisor(axis.known_stride))
     axis.extent = f"(kt_cut({end}, {axis.extent}) - kt_cut({position}, {axis.extent}))"
-    axis.known_extent = Extent()
+    axis.known_extent, axis.of = Extent(), None
     return view
 
 
