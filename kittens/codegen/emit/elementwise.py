@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from kittens.codegen import cexpr
 from kittens.codegen.emit.writer import Writer
+from kittens.codegen.known import along
 from kittens.codegen.placement import (
     dtype_of,
     is_tile,
+    shape,
 )
 from kittens.ir import Op
+
+#: Words of one block of the random number generator.
+BLOCK = 4
 
 
 def op_reshape(writer: Writer, op: Op) -> None:
@@ -38,6 +43,26 @@ def elementwise(writer: Writer, op: Op) -> None:
     text = cexpr.expression(op.name, op.attrs, types, to, [f("r") for f in readers] + state)
     writer.line(f"KT_EACH(r, {layout.registers}) {name}[r] = {text};")
     writer.held[result] = (name, layout)
+
+
+def op_random_bits(writer: Writer, op: Op) -> None:
+    """Four neighbours whose counters are one block of the generator's are made at once."""
+    result, (seed, counter) = op.result, op.operands
+    if is_tile(result):
+        layout = writer.layout_of(result)
+        axis, width = writer.vector(layout, shape(result))
+        run = along(counter, axis, width) if width >= BLOCK else None
+        if run is not None and run.step == 1 and run.divisor % BLOCK == 0:
+            writer.locate(op)
+            key, read = writer.scalar(seed), writer.reader(counter, layout)
+            name = writer.fresh(result.name or "t")
+            writer.line(f"kt_u32 {name}[{layout.registers}];")
+            writer.line(
+                f"KT_EACH(r, {layout.registers // BLOCK}) KT_RANDOM_BLOCK({name}, r * {BLOCK}, kt_i64({key}), kt_i64({read(f'r * {BLOCK}')}));"
+            )
+            writer.held[result] = (name, layout)
+            return
+    elementwise(writer, op)
 
 
 def op_arange(writer: Writer, op: Op) -> None:  # of one element
