@@ -7,6 +7,7 @@ matmul(a, b, c, grid=(32, 32))
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import tempfile
@@ -22,14 +23,29 @@ from kittens.ir import TensorType, TileType, Type
 from kittens.targets import Target, parse
 from kittens.text import parse_type
 
-_FORMAT = 1
+_FORMAT = 2
+
+
+@dataclass(frozen=True)
+class TileMap:
+    """How hardware that knows a tensor's extents and strides copies tiles of it: what a parameter of kind "map" holds.
+
+    axes: of the tensor, from the contiguous one outwards. box: the elements of a copied tile along each of them. swizzle:
+    bytes within which 16-byte parts of a row change places in shared memory (32, 64 or 128; 0: they do not).
+    """
+
+    tensor: str
+    axes: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of emitted code: kind is "pointer", "extent", "stride", "scalar" or "grid".
+    """A parameter of emitted code: kind is "pointer", "extent", "stride", "map", "scalar" or "grid".
 
-    `name` and `axis` say whose pointer, extent or stride; `ctype` and `text` how the source declares it.
+    `name` and `axis` say whose pointer, extent or stride, `map` how a map copies `name`; `ctype` and `text` how the source
+    declares it.
     """
 
     kind: str
@@ -37,6 +53,7 @@ class Parameter:
     axis: int
     ctype: str
     text: str
+    map: TileMap | None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +64,8 @@ class Artifact:
     them that floats are added to in no fixed order. resources: what
     the compiled object says of itself (registers, spilled bytes, shared memory, ...). code is empty where the target
     compiles its source text at load time. packed: the kernel takes all pointers first, then one structure of the rest.
+    persistent: programs are dealt to at most that many blocks for each processor (0: a block for each program). cluster:
+    how many blocks run side by side and reach each other's memory.
     """
 
     kernel: str
@@ -65,23 +84,39 @@ class Artifact:
     resources: dict[str, Any] = field(default_factory=dict)
     asm: str = field(default="", repr=False)
     packed: bool = False
+    persistent: int = 0
+    cluster: int = 1
+
+    def blocks(self, programs: int, processors: int) -> int:
+        """How many blocks to start for so many programs on a device of so many processors: a multiple of the cluster."""
+        wanted = -(-programs // self.cluster) * self.cluster
+        if not self.persistent:
+            return wanted
+        return min(wanted, max(processors * self.persistent // self.cluster, 1) * self.cluster)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the artifact to a file, whole or not at all."""
-        about = {k: v for k, v in asdict(self).items() if k not in ("code", "source", "asm")}
-        about["format"] = _FORMAT
         target = Path(path)
         handle, name = tempfile.mkstemp(dir=target.parent or ".", prefix=target.name)
         try:
-            with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-                archive.writestr("kernel.json", json.dumps(about, indent=1, default=str))
-                archive.writestr("code", self.code)
-                archive.writestr("source", self.source)
-                archive.writestr("asm", self.asm)
+            with os.fdopen(handle, "wb") as file:
+                file.write(self.to_bytes())
             os.replace(name, target)
         except BaseException:
             os.unlink(name)
             raise
+
+    def to_bytes(self) -> bytes:
+        """The artifact as `from_bytes` reads it: a zip of code, source, assembly and a description."""
+        about = {k: v for k, v in asdict(self).items() if k not in ("code", "source", "asm")}
+        about["format"] = _FORMAT
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("kernel.json", json.dumps(about, indent=1, default=str))
+            archive.writestr("code", self.code)
+            archive.writestr("source", self.source)
+            archive.writestr("asm", self.asm)
+        return out.getvalue()
 
     def __call__(
         self, *args: Any, grid: int | tuple[int, ...], on: str | Target | None = None, **named: Any
@@ -115,8 +150,13 @@ class Artifact:
 
 def load(path: str | os.PathLike[str]) -> Artifact:
     """The artifact in a file that `Artifact.save` wrote. Raises ArgumentError for any other file."""
+    return from_bytes(Path(path).read_bytes(), os.fspath(path))
+
+
+def from_bytes(data: bytes, name: str = "this") -> Artifact:
+    """The artifact that `Artifact.to_bytes` gave. Raises ArgumentError for anything else, by `name`."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
             about = json.loads(archive.read("kernel.json"))
             code, source, asm = (
                 archive.read("code"),
@@ -125,17 +165,24 @@ def load(path: str | os.PathLike[str]) -> Artifact:
             )
     except (zipfile.BadZipFile, KeyError, ValueError) as error:
         raise ArgumentError(
-            f"{os.fspath(path)} is not a saved kernel: {error}",
+            f"{name} is not a saved kernel: {error}",
             hint="kernel.compile(target, ...).save(path) writes one",
         ) from error
     if about.pop("format", None) != _FORMAT:
         raise ArgumentError(
-            f"{os.fspath(path)} was saved by another version of kittens", hint="compile and save it again"
+            f"{name} was saved by another version of kittens", hint="compile and save it again"
         )
-    about["parameters"] = tuple(Parameter(**p) for p in about["parameters"])
+    about["parameters"] = tuple(map(_parameter, about["parameters"]))
     about["signature"] = tuple((n, t) for n, t in about["signature"])
     about["written"], about["unordered"] = tuple(about["written"]), tuple(about["unordered"])
     return Artifact(code=code, source=source, asm=asm, **about)
+
+
+def _parameter(about: dict[str, Any]) -> Parameter:
+    """A parameter from what `asdict` and JSON made of it."""
+    of = about.pop("map")
+    tile = None if of is None else TileMap(of["tensor"], tuple(of["axes"]), tuple(of["box"]), of["swizzle"])
+    return Parameter(**about, map=tile)
 
 
 def _check(kernel: str, name: str, type: Type, argument: Argument) -> None:
