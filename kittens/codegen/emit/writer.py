@@ -72,19 +72,18 @@ def parameters(plan: Plan) -> tuple[Parameter, ...]:
                 "pointer", value.name, 0, "kt_out" if value.name in stored else "kt_in", cname(value.name)
             )
         )
-        out += [
-            Parameter("extent", value.name, i, "kt_i64", extent_text(value, i))
-            for i in range(t.rank)
-            if t.dims[i].value is None
-        ]
-        out += [
-            Parameter("stride", value.name, i, "kt_i64", stride_text(value, i))
-            for i in range(t.rank)
-            if t.strides[i].value is None
-        ]
+        for kind, known, text in (("extent", t.dims, extent_text), ("stride", t.strides, stride_text)):
+            for i in range(t.rank):
+                if known[i].value is None:
+                    name = text(value, i)
+                    c, given = ("kt_u32", f"{name}{NARROW}") if plan.machine.narrow else ("kt_i64", name)
+                    out.append(Parameter(kind, value.name, i, c, given))
     out += [Parameter("grid", "", i, "kt_i32", f"grid_{i}") for i in range(plan.function.grid_rank)]
     return tuple(out)
 
+
+#: What parameters of 32 bits have behind the name that their value goes by.
+NARROW = "_32"
 
 Reader = Callable[[str], str]
 
@@ -102,7 +101,9 @@ class Writer:
         self.indent = "  "
         self.taken: set[str] = {"smem", "lane", "group", "tid", "r"}
         self.parameters = parameters(plan)
-        self.taken |= {p.text for p in self.parameters}
+        self.taken |= {p.text for p in self.parameters} | {
+            p.text.removesuffix(NARROW) for p in self.parameters
+        }
         self.names: dict[Value, str] = {}
         self.held: dict[Value, tuple[str, Tiled]] = {}
         self.coordinates: dict[Tiled, dict[str, str]] = {}
@@ -149,6 +150,10 @@ class Writer:
         ):
             if re.search(rf"\b{name}\b", body) or any(re.search(rf"\b{name}\b", p) for p in self.prelude):
                 head.append(f"  const int {name} = {text};")
+        for p in self.parameters:
+            wide = p.text.removesuffix(NARROW)
+            if p.ctype == "kt_u32" and wide != p.text and re.search(rf"\b{wide}\b", body):
+                head.append(f"  const kt_i64 {wide} = {p.text};")
         head += self.prelude
         text = machine.dialect.finish("\n".join([*head, body, "}", ""]))
         return Source(
