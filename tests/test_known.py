@@ -11,7 +11,7 @@ import pytest
 import kittens as kt
 from kittens.backends.cuda.machine import machine
 from kittens.codegen import emit, make_plan
-from kittens.codegen.known import ENDLESS, Along, along, alike, power_of_two_in
+from kittens.codegen.known import ENDLESS, Along, alike, along, power_of_two_in
 from kittens.ir import Function, Op
 from kittens.kernels import dropout_residual_layer_norm, layer_norm, rotary
 from kittens.opset.elementwise import COMPARISONS
