@@ -6,9 +6,9 @@ does for all elements. None is needed where the tile's coordinate is that of a l
 
 from __future__ import annotations
 
+from kittens.codegen.known import constant
 from kittens.codegen.views import Axis
-from kittens.dtypes import BY_NAME
-from kittens.ir import Op, Region, TileType, Value
+from kittens.ir import Op, Region, Value
 
 
 class Limit(str):
@@ -37,9 +37,9 @@ class Limit(str):
 
 def known_limit(coordinate: Value, size: int, axis: Axis, loops: dict[Value, Op]) -> int | None:
     """How many positions of a tile lie inside, where that is known. `loops`: by their index."""
-    constant, extent = _constant(coordinate), axis.known_extent.value
-    if constant is not None and extent is not None:
-        return max(0, min(size, extent - constant * size)) if constant >= 0 else 0
+    number, extent = constant(coordinate), axis.known_extent.value
+    if number is not None and extent is not None:
+        return max(0, min(size, extent - number * size)) if number >= 0 else 0
     return size if divides(size, axis) and _below(coordinate, size, axis, loops) else None
 
 
@@ -60,7 +60,7 @@ def _below(coordinate: Value, size: int, axis: Axis, loops: dict[Value, Op]) -> 
     if loop is None:
         return False
     lo, hi, step = loop.operands[:3]
-    return (_constant(step) or 0) > 0 and _natural(lo, loops) and _at_most(hi, size, axis)
+    return (constant(step) or 0) > 0 and _natural(lo, loops) and _at_most(hi, size, axis)
 
 
 def _at_most(value: Value, size: int, axis: Axis) -> bool:
@@ -68,12 +68,12 @@ def _at_most(value: Value, size: int, axis: Axis) -> bool:
     op = value.producer
     if op is None:
         return False
-    constant, extent = _constant(value), axis.known_extent.value
-    if constant is not None:
-        return extent is not None and constant <= -(-extent // size)
+    number, extent = constant(value), axis.known_extent.value
+    if number is not None:
+        return extent is not None and number <= -(-extent // size)
     if op.name == "minimum":
         return any(_at_most(x, size, axis) for x in op.operands)
-    if op.name != "cdiv" or _constant(op.operands[1]) != size:
+    if op.name != "cdiv" or constant(op.operands[1]) != size:
         return False
     of = op.operands[0].producer
     return of is not None and of.name == "dim" and (of.operands[0], of.attrs["axis"]) == axis.of
@@ -84,10 +84,10 @@ def _natural(value: Value, loops: dict[Value, Op]) -> bool:
     op = value.producer
     if op is None:
         lo, _, step = loops[value].operands[:3] if value in loops else (None, None, None)
-        return lo is not None and step is not None and (_constant(step) or 0) > 0 and _natural(lo, loops)
-    constant = _constant(value)
-    if constant is not None:
-        return constant >= 0
+        return lo is not None and step is not None and (constant(step) or 0) > 0 and _natural(lo, loops)
+    number = constant(value)
+    if number is not None:
+        return number >= 0
     if op.name in ("dim", "program_id", "num_programs"):
         return True
     if op.name == "maximum":
@@ -95,10 +95,3 @@ def _natural(value: Value, loops: dict[Value, Op]) -> bool:
     if op.name in ("add", "mul", "minimum", "floordiv", "cdiv", "mod"):
         return all(_natural(x, loops) for x in op.operands)
     return False
-
-
-def _constant(value: Value) -> int | None:
-    op = value.producer
-    if op is None or op.name != "const" or not isinstance(value.type, TileType) or value.type.shape:
-        return None
-    return int(op.attrs["value"]) if BY_NAME[op.attrs["dtype"]].kind in "iu" else None

@@ -10,6 +10,7 @@ from kittens.codegen.edges import Limit, divides, known_limit
 from kittens.codegen.emit.products import preload
 from kittens.codegen.emit.text import fit, follows, paren
 from kittens.codegen.emit.writer import Reader, Writer
+from kittens.codegen.known import divisor, vector
 from kittens.codegen.placement import (
     axis_name,
     dtype_of,
@@ -17,7 +18,7 @@ from kittens.codegen.placement import (
     shape,
     squeezed,
 )
-from kittens.codegen.plan import PURE_SCALARS, Staged, divisor
+from kittens.codegen.plan import PURE_SCALARS, Staged
 from kittens.codegen.views import Resolved, cname, resolve
 from kittens.dtypes import BY_NAME
 from kittens.ir import Op, TensorType, Value, base
@@ -357,10 +358,9 @@ def tile_memory(
                 limit = min(limit, divisor(other.known_stride))
         limit = min(limit, extents[along] & -extents[along])
         if axis is not None and limit > 1:
-            runs = lay.runs(layout, axis, limit)
-            width = len(runs[0])
-    if width > 1 and any(run != tuple(range(run[0], run[0] + width)) for run in runs):
-        width, runs = 1, tuple((r,) for r in range(layout.registers))
+            found = lay.runs(layout, axis, limit)
+            width = vector(found)
+            runs = found if width > 1 else runs
     uniform = all(x.whole for x in limits)
     if uniform and (scalar_tests := [t for x in limits for t in x.tests("")]):
         writer.line(f"const bool inside = {' && '.join(scalar_tests)};")
@@ -398,13 +398,13 @@ def _load_vector(writer: Writer, op: Op, tile: Value, name: str, r: str, width: 
     dtype = dtype_of(tile)
     c = cexpr.ctype(dtype)
     pad = cexpr.literal(op.attrs["pad"], dtype)
+    pad = pad if pad.startswith(f"{c}(") else f"{c}({pad})"
     if width == 1:
         element = f"kt_get_global<{c}>(ptr)"
-        if inside != "true":
-            element = f"{inside} ? {element} : {c}({pad})"
-        writer.line(f"{name}[{r}] = {element};")
+        writer.line(f"{name}[{r}] = {f'{inside} ? {element} : {pad}' if inside != 'true' else element};")
     else:
-        writer.line(f"KT_LOAD_VECTOR({c}, {width}, {name}, {r}, {inside}, ptr, {c}({pad}));")
+        macro = "KT_LOAD_VECTOR" if base(op.operands[0]).name in writer.stored else "KT_FETCH_VECTOR"
+        writer.line(f"{macro}({c}, {width}, {name}, {r}, {inside}, ptr, {pad});")
 
 
 def _store_vector(writer: Writer, tile: Value, read: Reader, r: str, width: int, inside: str) -> None:
