@@ -81,6 +81,7 @@ class Machine:
     reads: plain reads of shared memory, by bytes a lane. more_swizzles: tried where the first has bank conflicts.
     atomics: dtypes that memory adds in at once. segment: bytes of one transaction with global memory.
     transposed: whether products are computed as D^T = B^T A^T, so that a lane holds neighbours of one row of D.
+    narrow: whether extents and strides are taken as unsigned numbers of 32 bits; the backend sees that they are.
     parts: of the device, each with a cache of its own, to which programs are dealt in turn.
     """
 
@@ -109,6 +110,7 @@ class Machine:
     segment: int = 32
     direct: int = 0
     parts: int = 0
+    narrow: bool = False
 
     def products_for(self, a: str, b: str) -> list[MatrixOp]:
         """The instructions for operands of these element types, the preferred one first."""

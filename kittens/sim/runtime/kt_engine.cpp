@@ -50,17 +50,14 @@ void check_stamp(Context& c, Lane* lane, const Site* site, u32 offset, u32 stamp
 
 void start_reading(Context& c, Lane* lane, const Site* site, const u32* pieces, u32 count, const char* what) {
   if (!c.checks) return;
-  u32 last = 0;
+  u32 allowed = 0;  // a stamp that has been looked at; none is 0
   for (u32 p = 0; p < count; p++) {
-    const u32* stamps = c.shadow.stamp + pieces[p];
-    u32 differ = 0;
-    for (u32 i = 1; i < 16; i++) differ |= stamps[0] ^ stamps[i];
-    if (!differ) {
-      if (stamps[0] != last || !last) check_stamp(c, lane, site, pieces[p], stamps[0], what);
-      last = stamps[0];
-    } else {
-      for (u32 i = 0; i < 16; i++) check_stamp(c, lane, site, pieces[p] + i, stamps[i], what);
-    }
+    const Shadow::Byte* at = c.shadow.history + pieces[p];
+    for (u32 i = 0; i < 16; i++)
+      if (at[i].stamp != allowed || !allowed) {
+        check_stamp(c, lane, site, pieces[p] + i, at[i].stamp, what);
+        allowed = at[i].stamp;
+      }
     c.reading[pieces[p] / 16]++;
   }
   c.reading_count += count;
@@ -72,14 +69,14 @@ void end_reading(Context& c, u32 group, u32 lane, const u32* pieces, u32 count) 
   u32 from = 0, to = 0;
   bool any = false;
   for (u32 p = 0; p < count; p++) {
-    u32* readers = c.shadow.readers + pieces[p];
+    Shadow::Byte* at = c.shadow.history + pieces[p];
     for (u32 i = 0; i < 16; i++) {
-      if (!any || readers[i] != from) {
+      if (!any || at[i].readers != from) {
         any = true;
-        from = readers[i];
+        from = at[i].readers;
         to = c.shadow.with_reader(from, group, lane);
       }
-      readers[i] = to;
+      at[i].readers = to;
     }
     c.reading[pieces[p] / 16]--;
   }
@@ -162,8 +159,8 @@ void land(Context& c, Counter& k) {
     }
     if (!c.checks) continue;
     u32 stamp = load.tick << kTickShift | load.lane->thread | kEngineBit;
-    u32* stamps = c.shadow.stamp + load.transfer.offset;
-    for (u32 b = 0; b < load.transfer.bytes; b++) stamps[b] = stamp;
+    Shadow::Byte* at = c.shadow.history + load.transfer.offset;
+    for (u32 b = 0; b < load.transfer.bytes; b++) at[b].stamp = stamp;
   }
   k.incoming_count = left;
 }
@@ -446,8 +443,8 @@ void kt_sim_tile_in(const Transfer* transfer, u32 offset, u32 blocks) {
       c.shadow.step(kEngine);
       tick = c.shadow.tick[kEngine];
       u32 stamp = tick << kTickShift | lane.thread | kEngineBit | kPendingBit;
-      u32* stamps = c.shadow.stamp + t.offset;
-      for (u32 i = 0; i < t.bytes; i++) stamps[i] = stamp;
+      Shadow::Byte* at = c.shadow.history + t.offset;
+      for (u32 i = 0; i < t.bytes; i++) at[i].stamp = stamp;
     }
     grow(k.incoming, k.incoming_count, k.incoming_capacity);
     k.incoming[k.incoming_count++] = {t, tick, 0, false, &lane, c.site};
