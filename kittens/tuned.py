@@ -82,7 +82,7 @@ def save(
         os.replace(name, place)
     except OSError as error:
         raise ArgumentError(f"cannot write the tuned values in {place}: {error.strerror or error}") from None
-    kernel.launches.clear()
+    kernel.calls.clear()
     return place
 
 

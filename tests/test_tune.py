@@ -119,7 +119,7 @@ def gem() -> Iterator[Gem]:
     plugins.manager().unregister(name="gem")
     plugins.check.cache_clear()
     for kernel in (double, crooked):
-        kernel.launches.clear()
+        kernel.calls.clear()
 
 
 def found_on(gem: Gem, kernel: Kernel = double, example: Example = EXAMPLE, **more: Any) -> Found:
