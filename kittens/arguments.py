@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +49,19 @@ class TensorArg:
         dims = tuple(Extent(None, _divisor(n)) for n in self.shape)
         strides = tuple(Extent(1) if s == 1 else Extent(None, _divisor(s)) for s in self.strides)
         return TensorType(self.dtype, dims, strides, self.alignment)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How arrays of one class are read without describing them in full, as Python expressions in `{x}`, the array.
+
+    key: all that a TensorArg says of it but for `data`, `span` and `alignment`, as values that compare equal if and only if
+    those do. address: of its first element. names: what the expressions use; a backend's own begin with its name.
+    """
+
+    key: str
+    address: str
+    names: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from kittens.errors import TargetError, UnavailableError
 from kittens.targets import Numerics, Target, TargetInfo
 
 if TYPE_CHECKING:
-    from kittens.arguments import Argument, TensorArg
+    from kittens.arguments import Argument, Reader, TensorArg
     from kittens.artifact import Artifact
     from kittens.dtypes import DType
     from kittens.ir import Function
@@ -40,6 +40,10 @@ class Hooks:
         """Describe an array without copying it, with the target where it lives; None if the array is not
         yours.
         """
+
+    @hookspec(firstresult=True)
+    def kittens_reader(self, array: Any) -> Reader | None:
+        """How arrays of the class of this one are read quickly, so that launches on them can be repeated."""
 
     @hookspec(firstresult=True)
     def kittens_empty(self, like: Any, shape: tuple[int, ...], dtype: DType) -> Any:

@@ -168,7 +168,7 @@ def _stage(plan: Plan) -> None:
     """Find the loads that only products read, and put them in shared memory."""
     uses = _uses(plan.function)
     stored = plan.function.stored()
-    owner = _owners(plan.function.body)
+    owner = owners(plan.function.body)
 
     def only_products(value: Value) -> bool:
         for op in uses.get(value, ()):
@@ -214,14 +214,14 @@ def _stage(plan: Plan) -> None:
         plan.staged[op.result] = staged
 
 
-def _owners(region: Region, owner: Op | None = None) -> dict[Op, Op]:
+def owners(region: Region, owner: Op | None = None) -> dict[Op, Op]:
     """The loop or branch that each operation stands in directly."""
     found: dict[Op, Op] = {}
     for op in region.ops:
         if owner is not None:
             found[op] = owner
         for inner in op.regions:
-            found |= _owners(inner, op)
+            found |= owners(inner, op)
     return found
 
 

@@ -77,6 +77,10 @@ KT_FN kt_u32 kt_dealt(kt_u32 program, kt_u32 n, kt_u32 parts) {
 
 // ---- floats
 
+// 2^x of n registers, in place.
+#ifndef KT_EXP2_ALL
+#define KT_EXP2_ALL(n, x) KT_EACH(kt_e, n) x[kt_e] = kt_exp2(x[kt_e])
+#endif
 KT_FN float kt_neg(float x) { return kt_from_bits(kt_bits(x) ^ 0x80000000u); }
 KT_FN float kt_trunc(float x) {
   float a = kt_abs(x);

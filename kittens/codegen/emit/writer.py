@@ -27,13 +27,13 @@ from kittens.codegen.placement import (
     shape,
     squeezed,
 )
-from kittens.codegen.plan import Plan
+from kittens.codegen.plan import Plan, owners
+from kittens.codegen.positions import compared
 from kittens.codegen.views import cname, extent_text, stride_text
 from kittens.dtypes import BY_NAME
 from kittens.errors import InternalError, UnavailableError
 from kittens.ir import Op, Region, TensorType, Value
 from kittens.layouts import Tiled
-from kittens.opset.elementwise import COMPARISONS
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Writer:
             for v in op.operands:
                 self.uses.setdefault(v, []).append(op)
         self.stored = plan.function.stored()
-        self.owner: dict[Op, Op] = {}
+        self.owner = owners(plan.function.body)
 
     def source(self) -> Source:
         function, machine = self.plan.function, self.machine
@@ -338,50 +338,11 @@ class Writer:
                 if is_tile(op.operands[0])
                 else self.scalar(op.operands[0])
             )
-        if op.name in COMPARISONS and dtype_of(op.operands[0]) == "int64":
-            near = self.compared(op, index)
-            if near:
-                return near
+        near = compared(op, index, self.plan.placement.implicit, self.scalar)
+        if near:
+            return near
         texts = [self.implicit(x, index) for x in op.operands]
         return cexpr.expression(op.name, op.attrs, [dtype_of(x) for x in op.operands], dtype_of(value), texts)
-
-    def compared(self, op: Op, index: list[str]) -> str | None:
-        """A comparison of positions in 32 bits: the scalars' difference, cut to what positions in a tile can make up for."""
-        left, right = (self.position(x, index) for x in op.operands)
-        if left is None or right is None:
-            return None
-        scalars = " - ".join(f"({' + '.join(s) or '0'})" for s in (left[0], right[0]))
-        small = [" + ".join(t) or "0" for t in (left[1], right[1])]
-        return f"(kt_near({scalars}) + {paren(small[0])} {cexpr.COMPARE[op.name]} {paren(small[1])})"
-
-    def position(self, value: Value, index: list[str]) -> tuple[list[str], list[str]] | None:
-        """An implicit integer as a sum of scalars (64 bits) and positions in a tile (small); None if it is no such sum."""
-        if not is_tile(value):
-            return [self.scalar(value)], []
-        op = value.producer
-        if op is None or value not in self.plan.placement.implicit:
-            return None
-        if op.name == "arange":
-            return [], [index[0]]
-        if op.name == "const":
-            return [cexpr.literal(op.attrs["value"], op.attrs["dtype"])], []
-        if op.name in ("broadcast", "reshape", "transpose"):
-            return self.position(op.operands[0], source_index(op, index) if is_tile(op.operands[0]) else [])
-        if (
-            op.name == "cast"
-            and op.attrs["dtype"] == "int64"
-            and dtype_of(op.operands[0]) in ("int32", "int64")
-        ):
-            return self.position(op.operands[0], index)
-        if op.name == "add" and dtype_of(value) in ("int64", "int32"):
-            parts = [self.position(x, index) for x in op.operands]
-            if (
-                parts[0] is not None
-                and parts[1] is not None
-                and (dtype_of(value) == "int64" or not (parts[0][0] or parts[1][0]))
-            ):
-                return parts[0][0] + parts[1][0], parts[0][1] + parts[1][1]
-        return None
 
     def moved(self, value: Value, layout: Tiled) -> Reader:
         """A held tile in another layout: registers renamed, or a trip through shared memory."""
