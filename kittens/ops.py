@@ -51,6 +51,8 @@ FLOATS = (float32, float16, bfloat16)
 INTEGERS = tuple(d for d in ALL if d.is_integer)
 #: Rows of up to this many elements are held in one tile.
 RESIDENT = 8192
+#: Rows of a multiple of this many elements get a tile of exactly their length.
+ROW_STEP = 256
 
 __all__ = [
     "add", "attention", "attention_backward", "cross_entropy", "cross_entropy_backward",
@@ -194,10 +196,15 @@ def _stacks(*arrays: Array, keep: int = 1) -> list[Array]:
 
 
 def _tiles(n: int, tune: Tune) -> dict[str, Any]:
-    """Constants for a kernel on rows of n: whether one tile holds a row, and how wide it is."""
+    """Constants for a kernel on rows of n: whether one tile holds a row, how wide it is, and whether the row fills it.
+
+    A kernel is specialised on rows that fill their tile: those whose length lanes share out evenly.
+    """
     given = dict(tune or {})
-    width = given.get("BN", max(16, 1 << max(n - 1, 0).bit_length()))
-    return {**given, "resident": True, "BN": width} if n <= min(width, RESIDENT) else given
+    width = given.get("BN", n if n and n % ROW_STEP == 0 else max(16, 1 << max(n - 1, 0).bit_length()))
+    return (
+        {**given, "resident": True, "whole": n == width, "BN": width} if n <= min(width, RESIDENT) else given
+    )
 
 
 # Products.

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kittens import layouts as lay
+from kittens.codegen.known import divisor
 from kittens.codegen.machine import Machine
 from kittens.codegen.placement import Placement, dtype_of, place, shape, source_of
 from kittens.codegen.reads import tile
 from kittens.codegen.views import Resolved, resolve
 from kittens.dtypes import BY_NAME
 from kittens.errors import UnavailableError
-from kittens.ir import Extent, Function, Op, Region, TensorType, Value, base
+from kittens.ir import Function, Op, Region, TensorType, Value, base
 from kittens.layouts import Cost, Shared, Tiled, transpose
 
 ALIGN = 128
@@ -302,13 +303,6 @@ def _copy_width(plan: Plan, op: Op, flipped: bool, row_bytes: int) -> int:
         row_bytes & -row_bytes,
     )
     return next((w for w in plan.machine.copies if aligned % w == 0 and w >= size), 0)
-
-
-def divisor(known: Extent) -> int:
-    """The power of two known to divide an extent or a stride."""
-    if known.value is not None:
-        return known.value & -known.value if known.value else 256
-    return known.divisor
 
 
 def _fit(plan: Plan) -> None:

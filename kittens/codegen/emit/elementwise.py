@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from kittens.codegen import cexpr
 from kittens.codegen.emit.writer import Writer
+from kittens.codegen.known import along
 from kittens.codegen.placement import (
     dtype_of,
     is_tile,
+    shape,
 )
 from kittens.codegen.positions import everywhere
 from kittens.ir import Op
@@ -14,6 +16,9 @@ from kittens.layouts import Tiled
 
 #: Registers of a tile from which on a scalar branch may spare more than it costs.
 _WORTH_A_BRANCH = 4
+
+#: Words of one block of the random number generator.
+BLOCK = 4
 
 
 def op_reshape(writer: Writer, op: Op) -> None:
@@ -55,6 +60,26 @@ def elementwise(writer: Writer, op: Op) -> None:
     sparing = f"if (!{test}) " if test else ""  # a whole tile that nothing is masked of stays as it is
     writer.line(f"{sparing}KT_EACH(r, {layout.registers}) {name}[r] = {text};")
     writer.held[result] = (name, layout)
+
+
+def op_random_bits(writer: Writer, op: Op) -> None:
+    """Four neighbours whose counters are one block of the generator's are made at once."""
+    result, (seed, counter) = op.result, op.operands
+    if is_tile(result):
+        layout = writer.layout_of(result)
+        axis, width = writer.vector(layout, shape(result))
+        run = along(counter, axis, width) if width >= BLOCK else None
+        if run is not None and run.step == 1 and run.divisor % BLOCK == 0:
+            writer.locate(op)
+            key, read = writer.scalar(seed), writer.reader(counter, layout)
+            name = writer.fresh(result.name or "t")
+            writer.line(f"kt_u32 {name}[{layout.registers}];")
+            writer.line(
+                f"KT_EACH(r, {layout.registers // BLOCK}) KT_RANDOM_BLOCK({name}, r * {BLOCK}, kt_i64({key}), kt_i64({read(f'r * {BLOCK}')}));"
+            )
+            writer.held[result] = (name, layout)
+            return
+    elementwise(writer, op)
 
 
 def _mask(writer: Writer, op: Op, layout: Tiled) -> str | None:

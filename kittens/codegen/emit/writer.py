@@ -13,14 +13,17 @@ from kittens.artifact import Parameter
 from kittens.codegen import cexpr
 from kittens.codegen.emit.text import (
     RESERVED,
+    first_of,
     fit,
     holders,
     paren,
     row_major,
     source_index,
 )
+from kittens.codegen.known import alike, axis_before, vector
 from kittens.codegen.machine import Machine
 from kittens.codegen.placement import (
+    axis_name,
     dtype_of,
     is_tile,
     related,
@@ -34,6 +37,7 @@ from kittens.dtypes import BY_NAME
 from kittens.errors import InternalError, UnavailableError
 from kittens.ir import Op, Region, TensorType, Value
 from kittens.layouts import Tiled
+from kittens.opset.elementwise import COMPARISONS
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,20 @@ def parameters(plan: Plan) -> tuple[Parameter, ...]:
 NARROW = "_32"
 
 Reader = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class Vector:
+    """Aligned neighbours along an axis, held by registers that follow one another: how many, and the first one's index."""
+
+    axis: int
+    width: int
+    index: list[str]
+
+    def before(self, op: Op) -> Vector | None:
+        """The same of the operand of a broadcast, reshape or transpose, if it has such neighbours too."""
+        axis = axis_before(op, self.axis)
+        return None if axis is None or axis < 0 else Vector(axis, self.width, source_index(op, self.index))
 
 
 class Writer:
@@ -291,7 +309,15 @@ class Writer:
             text = self.scalar(value)
             return lambda r: text
         if value in self.plan.placement.implicit:
-            return lambda r: self.implicit(value, self.indices(layout, shape(value), r))
+            axis, width = self.vector(layout, shape(value))
+            extents = shape(value)
+            if width == 1:
+                return lambda r: self.implicit(value, self.indices(layout, extents, r))
+            return lambda r: self.implicit(
+                value,
+                self.indices(layout, extents, r),
+                Vector(axis, width, self.indices(layout, extents, first_of(r, width))),
+            )
         if value in self.held:
             name, have = self.held[value]
             if have == layout or (have.shape == layout.shape and lay.same(have, layout)):
@@ -322,8 +348,18 @@ class Writer:
                     pass
         return self.gathered(op, layout)
 
-    def implicit(self, value: Value, index: list[str]) -> str:
-        """An implicit value at an index."""
+    def vector(self, layout: Tiled, extents: Sequence[int]) -> tuple[int, int]:
+        """An axis of a shape along which registers that follow one another hold aligned neighbours, and how many do."""
+        if layout.shape == squeezed(extents):
+            for axis in reversed(range(len(extents))):
+                name = axis_name(extents, axis)
+                width = vector(lay.runs(layout, name, 16)) if name else 1
+                if width > 1:
+                    return axis, width
+        return 0, 1
+
+    def implicit(self, value: Value, index: list[str], run: Vector | None = None) -> str:
+        """An implicit value at an index; `run` is the vector of neighbours that it is in."""
         if not is_tile(value):
             return self.scalar(value)
         op = value.producer
@@ -334,14 +370,17 @@ class Writer:
             return f"{cexpr.ctype(op.attrs['dtype'])}({index[0]})"
         if op.name in ("broadcast", "reshape", "transpose"):
             return (
-                self.implicit(op.operands[0], source_index(op, index))
+                self.implicit(op.operands[0], source_index(op, index), run and run.before(op))
                 if is_tile(op.operands[0])
                 else self.scalar(op.operands[0])
             )
+        if op.name in COMPARISONS and BY_NAME[dtype_of(op.operands[0])].is_integer:
+            if run is not None and alike(op, run.axis, run.width):
+                index, run = run.index, None  # one answer for all of the vector
         near = compared(op, index, self.plan.placement.implicit, self.scalar)
         if near:
             return near
-        texts = [self.implicit(x, index) for x in op.operands]
+        texts = [self.implicit(x, index, run) for x in op.operands]
         return cexpr.expression(op.name, op.attrs, [dtype_of(x) for x in op.operands], dtype_of(value), texts)
 
     def moved(self, value: Value, layout: Tiled) -> Reader:
