@@ -417,9 +417,11 @@ def test_examples_in_other_shapes() -> None:
     assert [a.shape for a in example.args] == [(64, 128), (128, 32), (64, 32)]
     example = shaped(library("layer_norm"), (10, 300))
     assert [a.shape for a in example.args] == [(10, 300), (10, 300), (300,), (300,)]
-    assert example.constants["resident"] and example.constants["BN"] == 512
+    assert example.constants["resident"] and example.constants["BN"] >= 300
     assert "resident" not in shaped(library("softmax"), (10, 30000)).constants
-    assert usual(library("softmax")).constants == {"resident": True, "BN": 4096}
+    assert (
+        usual(library("softmax")).constants["resident"] and usual(library("softmax")).constants["BN"] == 4096
+    )
     for name, extents in (("matmul", (64, 32)), ("matmul", (64, 32, 0)), ("embedding", (64, 32))):
         with pytest.raises(ArgumentError, match="shape"):
             shaped(library(name), extents)
