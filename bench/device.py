@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from kittens import plugins
+from kittens.arguments import TensorArg
 from kittens.errors import ArgumentError, KittensError, UnavailableError
 from kittens.targets import Target
 
@@ -91,9 +92,27 @@ class TorchDevice:
         """One number everywhere."""
         return self.torch.full(tuple(shape), value, dtype=self._dtype(dtype), device=self.device)
 
-    def copy(self, to: Any, source: Any) -> None:
-        """Copy an array, as fast as the device does it."""
-        to.copy_(source)
+    def like(self, described: TensorArg) -> Any:
+        """A random array of the shape and type of a description; integers are 0 or 1."""
+        dtype = described.dtype
+        if dtype.kind == "s":
+            return (
+                self.integers(described.shape, 8).add_(124).to(self.torch.uint8).view(self._dtype(dtype.name))
+            )
+        if dtype.is_float:
+            return self.normal(described.shape, dtype.name)
+        return self.integers(described.shape, 2).to(self._dtype(dtype.name))
+
+    def kept(self, array: Any) -> Any:
+        """A copy of what an array holds now."""
+        return array.clone()
+
+    def copies(self, to: Any, source: Any) -> dict[str, Callable[[], Any]]:
+        """Ways to copy an array, by name: the driver's, and a kernel that reads and writes as much."""
+        return {
+            "copy": lambda: to.copy_(source),
+            "negation": lambda: self.torch.neg(source, out=to),
+        }
 
     def _dtype(self, name: str) -> Any:
         return getattr(self.torch, name)

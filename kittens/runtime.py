@@ -170,8 +170,13 @@ def _remember(
         pattern = dispatch.Pattern(list(map(type, values)), list(named), on, reads, tail)  # type: ignore[arg-type]
         pattern.pairs = known
         kernel.calls.add(at, pattern)
-    key, values = pattern.read(args, on, named)
-    bounds = [_apart(arguments, passed, values, i, j) for i, j in sorted(pattern.pairs)]
+    key, addresses = pattern.read(args, on, named) or (None, ())
+    if key is None:
+        return
+    bounds = [
+        apart(arguments[passed[i]], addresses[i], arguments[passed[j]], addresses[j])
+        for i, j in sorted(pattern.pairs)
+    ]
     pattern.remember(key, (again.run, result, *itertools.chain(*bounds)))
     kernel.remember()
 
@@ -196,17 +201,13 @@ def _pairs(
     return {(i, j) for (i, m), (j, n) in pairs if m in written or n in written}
 
 
-def _apart(
-    arguments: dict[str, Argument], passed: Sequence[str], addresses: Sequence[int], i: int, j: int
-) -> tuple[int, int]:
-    """The bounds between which the difference of two arrays' addresses means that they share memory."""
-    a, b = arguments[passed[i]], arguments[passed[j]]
+def apart(a: Argument, at: int, b: Argument, other: int) -> tuple[int, int]:
+    """The bounds between which the difference of the addresses of `b` and `a`, here `other` and `at`, means shared memory."""
     if not (
         isinstance(a, TensorArg) and isinstance(b, TensorArg) and a.span and b.span and a.span[0] == b.span[0]
     ):
         return 0, 0
-    difference = addresses[i] - addresses[j]
-    return a.span[1] - b.span[2] - difference, a.span[2] - b.span[1] - difference
+    return a.span[1] - b.span[2] - at + other, a.span[2] - b.span[1] - at + other
 
 
 def _tail(pairs: Sequence[tuple[int, int]], call: Sequence[str]) -> list[str]:

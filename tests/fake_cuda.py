@@ -50,10 +50,12 @@ class Memory:
 
 
 class ndarray:
-    """An array of the fake."""
+    """An array of the fake: of memory of the host, on a device; or, as CuPy makes one, of a shape and a type, not set."""
 
-    def __init__(self, host: np.ndarray, device: int = 0):
-        self.host = host
+    def __init__(self, of: np.ndarray | tuple[int, ...], device: Any = 0):
+        if isinstance(of, tuple):
+            of, device = aligned(of, device, 0xAB), _fakes[-1].device
+        self.host = host = of
         self.data = Memory(host, device)
         self.device = types.SimpleNamespace(id=device)
 
@@ -83,6 +85,7 @@ class ndarray:
 
 
 ndarray.__module__ = "cupy"
+_fakes: list[Fake] = []
 
 
 def aligned(shape: Any, dtype: Any, fill: int = 0) -> np.ndarray:
@@ -97,6 +100,7 @@ class Fake:
     """The state of the stand-in. fail: statuses that the next launches give. artifacts: by the address of their function."""
 
     def __init__(self, count: int):
+        _fakes.append(self)
         self.count = count
         self.started: list[Started] = []
         self.fail: list[int] = []

@@ -12,7 +12,7 @@ from kittens.backends.cuda import arrays
 from kittens.dtypes import DType
 from kittens.plugins import hookimpl
 from kittens.runtime import Launch, Run
-from kittens.targets import Numerics, Target, TargetInfo, infos, way
+from kittens.targets import Numerics, Rates, Target, TargetInfo, infos, way
 
 ARCHITECTURES = {
     "": "the NVIDIA GPU of this machine",
@@ -88,6 +88,40 @@ def kittens_tunables(target: Target, kernel: str, arguments: dict[str, Any]) -> 
     from kittens.backends.cuda.tunables import shipped
 
     return shipped(target, kernel, arguments)
+
+
+@hookimpl
+def kittens_candidates(
+    target: Target, kernel: str, arguments: dict[str, Any]
+) -> dict[str, tuple[int, ...]] | None:
+    if target.backend != "cuda":
+        return None
+    from kittens.backends.cuda.tunables import CANDIDATES
+
+    return CANDIDATES.get(kernel, {})
+
+
+@hookimpl
+def kittens_architecture(target: Target) -> str | None:
+    if target.backend != "cuda":
+        return None
+    from kittens.backends.cuda.machine import DEFAULT
+
+    if target.arch or target.simulated or "execute" in missing():
+        return target.arch or DEFAULT
+    from kittens.backends.cuda.launch import device_arch
+
+    return device_arch(target.index or 0)
+
+
+@hookimpl
+def kittens_rates(target: Target) -> Rates | None:
+    if target.backend != "cuda":
+        return None
+    from kittens.backends.cuda.machine import DEFAULT
+    from kittens.backends.cuda.rates import RATES
+
+    return RATES.get(target.arch or DEFAULT)
 
 
 def _machine(target: Target) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from kittens.arguments import Reader, TensorArg, contiguous
@@ -130,12 +131,13 @@ def reader(array: Any) -> Reader | None:
     name = f"{kind.__module__}.{kind.__name__}"
     if name in ("torch.Tensor", "torch.nn.parameter.Parameter"):
         where = "{x}.is_cuda" if _single() else "{x}.device"
-        return Reader(f"{{x}}.shape, {{x}}.stride(), {{x}}.dtype, {where}, {{x}}.is_neg()", "{x}.data_ptr()")
+        key = f"{{x}}.shape, {{x}}.stride(), {{x}}.dtype, {where}, {{x}}.is_neg()"
+        return Reader(key, "{x}.data_ptr()", empty=_torch_maker)
     if name == "cupy.ndarray":
         # Where elements lie follows from the shape if they are contiguous.
         strides = "{x}._c_contiguous or {x}.strides" if hasattr(array, "_c_contiguous") else "{x}.strides"
         where = "" if _single() else ", {x}.data.device_id"
-        return Reader(f"{{x}}.shape, {strides}, {{x}}.dtype{where}", "{x}.data.ptr")
+        return Reader(f"{{x}}.shape, {strides}, {{x}}.dtype{where}", "{x}.data.ptr", empty=_cupy_maker)
     if kind.__module__.partition(".")[0] in ("torch", "cupy") or not hasattr(
         array, "__cuda_array_interface__"
     ):
@@ -143,6 +145,26 @@ def reader(array: Any) -> Reader | None:
     return Reader(
         "cuda_interface({x})", "{x}.__cuda_array_interface__['data'][0] or 0", {"cuda_interface": _key}
     )
+
+
+def _torch_maker(shape: tuple[int, ...], dtype: DType, like: Any) -> Callable[[Any], Any]:
+    import torch
+
+    return functools.partial(torch.empty, shape, dtype=getattr(torch, dtype.name), device=like.device)
+
+
+def _cupy_maker(shape: tuple[int, ...], dtype: DType, like: Any) -> Callable[[Any], Any]:
+    import cupy
+
+    index, numpy = like.device.id, dtype.numpy
+    if _single():
+        return lambda x: cupy.ndarray(shape, numpy)
+
+    def make(x: Any) -> Any:
+        with cupy.cuda.Device(index):
+            return cupy.ndarray(shape, numpy)
+
+    return make
 
 
 def _key(array: Any) -> Any:

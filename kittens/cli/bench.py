@@ -242,7 +242,7 @@ def _print(report: Any) -> None:
     rows = table("workload", "contender", *columns, right=columns)
     for row in report.rows:
         if row.error:
-            rows.add_row(row.workload, row.error.splitlines()[0])
+            rows.add_row(row.workload, row.error.partition(":")[0])
             continue
         for name in (OURS, *row.peers):
             fraction = report.fraction(row) * row.seconds() / row.seconds(name)
@@ -257,6 +257,9 @@ def _print(report: Any) -> None:
                 *ratios,
             )  # fmt: skip
     out.print(rows)
+    for row in report.rows:
+        if row.error:
+            out.print(f"{row.workload} {row.error}", markup=False)
     if any(s.captured for row in report.rows for s in row.samples.values()):
         out.print("* recorded calls: what the host does for each is not in the time", markup=False)
     if report.roofline is not None:
@@ -306,6 +309,6 @@ def _time(seconds: float) -> str:
     if seconds != seconds:
         return ""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
+        if seconds >= 0.9995 * size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds / 1e-6:.3g} us"
