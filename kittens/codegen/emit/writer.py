@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from kittens import layouts as lay
 from kittens.artifact import Parameter
 from kittens.codegen import cexpr
+from kittens.codegen.edges import loops_by_index
 from kittens.codegen.emit.text import (
     RESERVED,
     first_of,
@@ -139,6 +140,7 @@ class Writer:
                 self.uses.setdefault(v, []).append(op)
         self.stored = plan.function.stored()
         self.owner = owners(plan.function.body)
+        self.loops = loops_by_index(plan.function.body)
 
     def source(self) -> Source:
         function, machine = self.plan.function, self.machine
