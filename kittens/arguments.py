@@ -111,6 +111,36 @@ def spec(dtype: Any, shape: Sequence[int], strides: Sequence[int] | None = None)
     return TensorArg(as_dtype(dtype), extents, steps)
 
 
+class OnDevice:
+    """An address on a device, and the array that keeps it alive: what a TensorArg has as `data` there."""
+
+    __slots__ = ("owner", "ptr")
+
+    def __init__(self, ptr: int, owner: Any):
+        self.ptr = ptr
+        self.owner = owner
+
+
+def on_device(
+    owner: Any,
+    target: Target,
+    dtype: DType,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    address: int,
+    writable: bool = True,
+) -> TensorArg:
+    """Describe an array that lives on a device: strides in elements, the address of the first one."""
+    span = None
+    if 0 not in shape:
+        reach = [s * (n - 1) for s, n in zip(strides, shape, strict=True)]
+        low, high = sum(min(0, r) for r in reach), 1 + sum(max(0, r) for r in reach)
+        place = (target.backend, target.index or 0)
+        span = (place, address + dtype.bytes * low, address + dtype.bytes * high)
+    alignment = min(16, address & -address) if address else 16
+    return TensorArg(dtype, shape, strides, target, OnDevice(address, owner), writable, alignment, span)
+
+
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
     """Row-major strides, in elements."""
     strides, step = [], 1

@@ -11,8 +11,8 @@ import pytest
 from fake_cuda import Fake, aligned, install, ndarray
 
 import kittens as kt
+from kittens.arguments import OnDevice
 from kittens.artifact import Artifact, Parameter, TileMap
-from kittens.backends.cuda.arrays import Device
 from kittens.backends.cuda.launch import run_artifact
 from kittens.backends.cuda.maps import unmappable
 from kittens.kernel import Kernel
@@ -426,7 +426,7 @@ def test_tensor_maps_of_odd_tensors(cuda: Fake) -> None:
 
 def described(strides: tuple[int, ...], shape: tuple[int, ...] = (8, 64), alignment: int = 16) -> object:
     return kt.arguments.TensorArg(
-        kt.bfloat16, shape, strides, Target("cuda"), Device(0, None), True, alignment
+        kt.bfloat16, shape, strides, Target("cuda"), OnDevice(0, None), True, alignment
     )
 
 

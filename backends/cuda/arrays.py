@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
-from kittens.arguments import Reader, TensorArg, contiguous
+from kittens.arguments import Reader, TensorArg, contiguous, on_device
 from kittens.dtypes import DType, as_dtype
 from kittens.errors import ArgumentError
 from kittens.targets import Target
@@ -14,19 +15,11 @@ from kittens.targets import Target
 _DLPACK_DEVICES = (2, 13)  # kDLCUDA and kDLCUDAManaged
 
 
-class Device:
-    """An address on a device, and the array that keeps it alive."""
-
-    __slots__ = ("owner", "ptr")
-
-    def __init__(self, ptr: int, owner: Any):
-        self.ptr = ptr
-        self.owner = owner
-
-
 def adopt(array: Any) -> TensorArg | None:
     """Describe an array that lives on an NVIDIA GPU; None for any other."""
     library = type(array).__module__.partition(".")[0]
+    if _elsewhere(library):
+        return None
     if library == "torch":
         return _adopt_torch(array)
     if library == "cupy":
@@ -44,6 +37,14 @@ def adopt(array: Any) -> TensorArg | None:
     import cupy
 
     return adopt(cupy.from_dlpack(array))
+
+
+def _elsewhere(library: str) -> bool:
+    """Whether a library, which is in use, was built for GPUs of another vendor: its arrays look the same."""
+    module = sys.modules.get(library)
+    if library == "torch":
+        return bool(getattr(module.version, "hip", None)) if module is not None else False
+    return library == "cupy" and module is not None and bool(getattr(module.cuda.runtime, "is_hip", False))
 
 
 def _adopt_torch(tensor: Any) -> TensorArg | None:
@@ -110,14 +111,7 @@ def _describe(
     owner: Any,
     writable: bool,
 ) -> TensorArg:
-    span = None
-    if 0 not in shape:
-        reach = [s * (n - 1) for s, n in zip(strides, shape, strict=True)]
-        low, high = sum(min(0, r) for r in reach), 1 + sum(max(0, r) for r in reach)
-        span = (("cuda", device), address + dtype.bytes * low, address + dtype.bytes * high)
-    alignment = min(16, address & -address) if address else 16
-    place = _target(device)
-    return TensorArg(dtype, shape, strides, place, Device(address, owner), writable, alignment, span)
+    return on_device(owner, _target(device), dtype, shape, strides, address, writable)
 
 
 @functools.cache
@@ -128,6 +122,8 @@ def _target(device: int) -> Target:
 def reader(array: Any) -> Reader | None:
     """How arrays of the class of this one are read quickly."""
     kind = type(array)
+    if _elsewhere(kind.__module__.partition(".")[0]):
+        return None
     name = f"{kind.__module__}.{kind.__name__}"
     if name in ("torch.Tensor", "torch.nn.parameter.Parameter"):
         where = "{x}.is_cuda" if _single() else "{x}.device"
@@ -181,7 +177,10 @@ def _key(array: Any) -> Any:
 
 def empty(like: Any, shape: tuple[int, ...], dtype: DType) -> Any:
     """A new array on the device where `like` lives, torch's if that is torch's and else CuPy's; None if it lives on none."""
-    if type(like).__module__.partition(".")[0] == "torch":
+    library = type(like).__module__.partition(".")[0]
+    if _elsewhere(library):
+        return None
+    if library == "torch":
         if not like.is_cuda:
             return None
         import torch

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from kittens.arguments import Argument, ScalarArg, TensorArg, check_outputs
+from kittens.arguments import Argument, OnDevice, ScalarArg, TensorArg, check_outputs
 from kittens.artifact import Artifact
-from kittens.backends.cuda.arrays import Device
 from kittens.backends.cuda.compile import compiled
 from kittens.backends.cuda.machine import machine
 from kittens.backends.cuda.prepared import Stream, devices, driver_errors, prepare
@@ -69,7 +68,9 @@ def run_artifact(
     """Run compiled code on a device, on the caller's current stream; returns how to do so again, if no array was copied."""
     check_outputs(arguments, set(artifact.written))
     given = {n: a for n, a in arguments.items() if a is not None}
-    owners = [a.data.owner for a in given.values() if isinstance(a, TensorArg) and isinstance(a.data, Device)]
+    owners = [
+        a.data.owner for a in given.values() if isinstance(a, TensorArg) and isinstance(a.data, OnDevice)
+    ]
     run = prepare(artifact, arguments, grid, index, stream_of(owners, index))
     if any(isinstance(a, TensorArg) and isinstance(a.data, np.ndarray) for a in given.values()):
         if math.prod(grid):
