@@ -125,11 +125,14 @@ class TorchDevice:
         """How far results are apart in roundings of the coarser type: as a whole, and at the worst element.
 
         As a whole: the length of the difference over that of the result. At an element: over the sum of its size
-        and the typical size. Infinite if one is not finite where the other is.
+        and the typical size. Infinite if one is not finite where the other is, and if integers differ.
         """
         torch = self.torch
         if ours.shape != theirs.shape:
             raise ArgumentError(f"our result has shape {tuple(ours.shape)}, the peer's {tuple(theirs.shape)}")
+        if not all(x.dtype.is_floating_point for x in (ours, theirs)):
+            apart = 0.0 if torch.equal(ours, theirs) else float("inf")
+            return apart, apart
         rounding = max(torch.finfo(x.dtype).eps for x in (ours, theirs))
         a, b = ours.reshape(-1), theirs.reshape(-1)
         pieces = list(zip(a.split(_CHUNK), b.split(_CHUNK), strict=True))
@@ -138,12 +141,16 @@ class TorchDevice:
         square, worst = 0.0, 0.0
         for x, y in pieces:
             x, y = x.double(), y.double()
-            d = (x - y).abs()
-            d = d.masked_fill((x == y) | (x.isnan() & y.isnan()), 0.0)
+            same = (x == y) | (x.isnan() & y.isnan())
+            d = (x - y).abs().masked_fill(same, 0.0)
             square += float(d.square().sum())
-            worst = max(
-                worst, float((d / (y.abs() + typical)).nan_to_num(float("inf")).max()) if d.numel() else 0.0
-            )
+            if d.numel():
+                share = (
+                    (d / (y.abs() + typical))
+                    .masked_fill(same, 0.0)
+                    .masked_fill(y.isinf() & ~same, float("inf"))
+                )
+                worst = max(worst, float(share.nan_to_num(float("inf")).max()))
         whole = (square / max(b.numel(), 1)) ** 0.5 / typical
         return (whole if whole == whole else float("inf")) / rounding, worst / rounding
 
