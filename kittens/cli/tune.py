@@ -64,7 +64,7 @@ def tune(
     from kittens import tuned
     from kittens.bench import device as devices
     from kittens.bench.timing import Method
-    from kittens.bench.tune import Search
+    from kittens.bench.tune import Subject, search
 
     check_writable(json_file)
     target = _target(on)
@@ -81,21 +81,19 @@ def tune(
         if sys.stderr.isatty():
             click.echo(f"\r\x1b[K{text[:100]}", nl=False, err=True)
 
-    search = Search(found, example, target, opened, Method(rounds=rounds), keep, tell)
-    result = search.run()
+    subject = Subject(found, example, target)
+    result = search(subject, opened, Method(rounds=rounds), keep=keep, progress=tell)
     tell("")
     kept = None
     if result.timed and result.winner is not None and not dry_run:
-        arguments, given = search.bound
-        settled = found.settle(target, arguments, given)
-        closed = {n: v for n, v in settled.items() if n not in search.open()}
+        closed = {n: v for n, v in subject.settled().items() if n not in subject.open()}
         facts = {
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "seconds": _median(result.winner),
             "before": {"constants": result.present.values, "seconds": _median(result.present)},
             **({"device": opened.name} if opened is not None else {}),
         }
-        kept = str(tuned.save(found, target, arguments, closed, result.winner.values, facts))
+        kept = str(tuned.save(found, target, subject.arguments, closed, result.winner.values, facts))
     if json_file is not None:
         write_text(json_file, dump(_data(found.name, target, result, kept)))
     if json_file != "-":
