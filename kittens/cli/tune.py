@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from kittens import plugins
-from kittens.cli.output import check_writable, console, dump, table, write_text
+from kittens.cli.output import check_writable, console, dump, duration, table, write_text
 from kittens.cli.show import find_kernel, read_argument, read_constant
 from kittens.errors import ArgumentError, UnavailableError
 from kittens.examples import Example, shaped, usual
@@ -177,7 +177,6 @@ def _data(kernel: str, target: Target, result: Any, kept: str | None) -> dict[st
 def _print(result: Any, kept: str | None, dry_run: bool) -> None:
     """The candidates, best first, those that were left out last and in short; then what was found."""
     from kittens.bench.tune import STATES
-    from kittens.cli.bench import _time
 
     out = console()
     tried = [c for c in result.candidates if c.state != "pruned"]
@@ -193,7 +192,7 @@ def _print(result: Any, kept: str | None, dry_run: bool) -> None:
     for c in [*sorted(tried, key=order), *left_out[:_SHOWN]]:
         p = c.prediction
         predicted = (str(p.registers), str(p.shared_bytes), f"{p.cost / least:.2f} x") if p else ("", "", "")
-        times = (_time(_median(c)) if c.seconds else "",) if result.timed else ()
+        times = (duration(_median(c)) if c.seconds else "",) if result.timed else ()
         said = ("present values" if c is result.present else "winner" if c is result.winner else c.state) + (
             f": {c.reason.splitlines()[0]}" if c.reason else ""
         )
