@@ -58,10 +58,10 @@ class TensorArg:
 class Reader:
     """How arrays of one class are read without describing them in full, as Python expressions in `{x}`, the array.
 
-    key: all that a TensorArg says of it but for `data`, `span` and `alignment`, as values that compare equal if and only if
-    those do. address: of its first element. names: what the expressions use; a backend's own begin with its name.
-    empty(shape, dtype, like): a function that makes a new array, not set, of the library and on the device of the array
-    that it is given, which lives where `like` does.
+    key: all that a TensorArg says of it but for `data`, `span` and `alignment`, as values that are equal only if those are
+    (but for strides along which there is one element); it may use the address, `{p}`. address: of its first element.
+    names: what the expressions use; a backend's own begin with its name. empty(shape, dtype, like): a function that makes a
+    new array, not set, of the library and on the device of the array that it is given, which lives where `like` does.
     """
 
     key: str

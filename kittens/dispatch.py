@@ -127,11 +127,12 @@ class Pattern:
         refused: list[str] = []
         for x, read in zip(given, reads, strict=True):
             scope |= read.names
+            place = f"v{len(values)}"
             if read.value:
-                guard.append(f"v{len(values)} = {read.value.format(x=x)}")
+                guard.append(f"{place} = {read.value.format(x=x)}")
                 key += [f"v{len(values)} & 15"] if read.address else []
                 values.append(f"v{len(values)}")
-            key += [read.key.format(x=x)] if read.key else []
+            key += [read.key.format(x=x, p=place)] if read.key else []
             refused += [read.refused.format(x=x)] if read.refused else []
         guard += _unless(refused) if refused else []
         guard.append(f"key = {_tuple(key)}")

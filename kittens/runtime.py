@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -78,9 +79,15 @@ def choose_target(arguments: dict[str, Argument], on: str | Target | None) -> Ta
     return next(iter(places))
 
 
+@functools.lru_cache(4096)
+def _wanted(function: Any) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a function."""
+    return inspect.signature(function).parameters
+
+
 def call_by_name(function: Any, values: dict[str, Any], what: str) -> Any:
     """Call a function with those of `values` that it has parameters for."""
-    wanted = inspect.signature(function).parameters
+    wanted = _wanted(function)
     missing = [
         n
         for n, p in wanted.items()
@@ -97,7 +104,7 @@ def call_by_name(function: Any, values: dict[str, Any], what: str) -> Any:
 
 def grid_reads(kernel: Kernel, name: str) -> bool:
     """Whether a kernel's grid depends on an argument's value."""
-    wanted = inspect.signature(kernel.grid).parameters if callable(kernel.grid) else {}
+    wanted = _wanted(kernel.grid) if callable(kernel.grid) else {}
     return name in wanted or any(p.kind is p.VAR_KEYWORD for p in wanted.values())
 
 

@@ -31,6 +31,7 @@ class Started:
     device: int
     parameters: dict[str, Any]
     cluster: int = 1
+    early: bool = False
 
 
 class CUDADriverError(Exception):
@@ -222,11 +223,21 @@ def install(monkeypatch: Any, count: int = 1) -> Iterator[Fake]:
         return 0, Map(said)
 
     def launch_clusters(config, function, table, extra):  # type: ignore[no-untyped-def]
-        (attribute,) = config.attrs
-        assert config.numAttrs == 1 and attribute.id == "CLUSTER_DIMENSION"
+        said = {a.id: a.value for a in config.attrs}
+        assert config.numAttrs == len(said) > 0
+        cluster = said["CLUSTER_DIMENSION"].clusterDim.x if "CLUSTER_DIMENSION" in said else 1
+        early = said.get("PROGRAMMATIC_STREAM_SERIALIZATION")
         try:
-            fake.launch(function, config.gridDimX, config.blockDimX, config.sharedMemBytes, config.hStream, table,
-                        attribute.value.clusterDim.x)  # fmt: skip
+            fake.launch(
+                function,
+                config.gridDimX,
+                config.blockDimX,
+                config.sharedMemBytes,
+                config.hStream,
+                table,
+                cluster,
+            )
+            fake.started[-1].early = early is not None and early.programmaticStreamSerializationAllowed == 1
         except CUDADriverError as error:
             return (error.status,)
         return (0,)

@@ -460,6 +460,10 @@ def test_blocks_and_clusters_that_are_started(cuda: Fake) -> None:
     cuda.stream = 9
     again = launch(cuda, mapped({}, cluster=2, persistent=1), x, y, grid=(50,))
     assert (cuda.started[-1].blocks, cuda.started[-1].stream) == (4, 9)
+    launch(cuda, mapped({}, early=True), x, y, grid=(50,))
+    assert cuda.started[-1].early and (cuda.started[-1].blocks, cuda.started[-1].cluster) == (50, 1)
+    launch(cuda, mapped({}, early=True, cluster=2), x, y, grid=(50,))
+    assert cuda.started[-1].early and cuda.started[-1].cluster == 2
     cuda.fail = [719]
     with pytest.raises(kt.CheckError, match=r"copy on cuda:0.*719"):
         again.run(address(x), address(y))  # type: ignore[attr-defined]

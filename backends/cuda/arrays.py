@@ -127,7 +127,9 @@ def reader(array: Any) -> Reader | None:
     name = f"{kind.__module__}.{kind.__name__}"
     if name in ("torch.Tensor", "torch.nn.parameter.Parameter"):
         where = "{x}.is_cuda" if _single() else "{x}.device"
-        key = f"{{x}}.shape, {{x}}.stride(), {{x}}.dtype, {where}, {{x}}.is_neg()"
+        # Only the imaginary parts of complex numbers can stand for their negatives, and those are not aligned.
+        strides, negative = "{x}.is_contiguous() or {x}.stride()", "{p} & 15 and {x}.is_neg()"
+        key = f"{{x}}.shape, {strides}, {{x}}.dtype, {where}, {negative}"
         return Reader(key, "{x}.data_ptr()", empty=_torch_maker)
     if name == "cupy.ndarray":
         # Where elements lie follows from the shape if they are contiguous.

@@ -15,6 +15,7 @@ from kittens.backends.cuda.compile import compiled
 from kittens.backends.cuda.machine import machine
 from kittens.backends.cuda.prepared import Stream, devices, driver_errors, prepare
 from kittens.errors import CheckError, UnavailableError
+from kittens.ir import Function
 from kittens.runtime import Again, Launch
 from kittens.targets import Target
 
@@ -37,13 +38,12 @@ def device_arch(index: int) -> str:
     raise UnavailableError(f"compute capability {major}.{minor} is too old: 8.0 at least")
 
 
-def execute(target: Target, launch: Launch) -> Again | None:
-    """Run a launch on a GPU; returns the way to run it again, where all arrays live there.
+def execute(target: Target, launch: Launch, function: Function) -> Again | None:
+    """Run a launch of a traced kernel on a GPU; returns the way to run it again, where all arrays live there.
 
     NumPy arrays are copied there and outputs back; device arrays are used as they are.
     """
     index = _device(target)
-    function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
     artifact = compiled(function, machine(target.arch or device_arch(index)))
     return run_artifact(artifact, launch.arguments, launch.grid, index)
 

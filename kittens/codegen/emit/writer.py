@@ -45,8 +45,8 @@ from kittens.opset.elementwise import COMPARISONS
 class Source:
     """An emitted kernel: its text, its parameters in order, threads and shared bytes, and the Python lines it came from.
 
-    `packed`: the kernel takes all pointers first, and then one structure of all that is no pointer. `persistent` and
-    `cluster` are as in `Artifact`.
+    `packed`: the kernel takes all pointers first, and then one structure of all that is no pointer. `persistent`,
+    `cluster` and `early` are as in `Artifact`.
     """
 
     text: str
@@ -58,6 +58,7 @@ class Source:
     packed: bool = False
     persistent: int = 0
     cluster: int = 1
+    early: bool = False
 
     def __str__(self) -> str:
         return self.text
