@@ -66,7 +66,7 @@ def check(
     allowed = workload.tolerance
     if not (typical <= allowed and worst <= WORST * allowed):  # NaN fails
         raise WrongResult(
-            f"{workload.name}: the result is wrong: {typical:.3g} roundings from the peer's as a whole, {worst:.3g} at the "
+            f"the result is wrong: {typical:.3g} roundings from the peer's as a whole, {worst:.3g} at the "
             f"worst element; {allowed:g} and {WORST * allowed:g} are allowed",
             hint="it is not timed; `kittens conform` says more of what is wrong",
         )

@@ -41,7 +41,7 @@ class Method:
     bursts: int = 5
     burst_seconds: float = 0.004
     pause: float = 0.15
-    capture_below: float = 3e-4
+    capture_below: float = 1e-3
     most_calls: int = 0
 
 

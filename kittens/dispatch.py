@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from kittens import plugins
+from kittens.arguments import Reader
 from kittens.dtypes import DType
 
 #: Calls that a pattern remembers, and patterns that a callable does; when there are more, it begins anew.
@@ -36,7 +37,18 @@ def exact(value: Any) -> Any:
         return (kind, value or str(value))
     if isinstance(value, Mapping):
         return (kind, *((exact(k), exact(v)) for k, v in value.items()))
+    try:
+        hash(value)
+    except TypeError:
+        return object()  # which is equal to nothing
     return (kind, value)
+
+
+def is_constant(value: Any) -> bool:
+    """Whether a value of this class is a constant wherever it is given."""
+    return value is None or isinstance(
+        value, (bool, int, float, str, bytes, tuple, Mapping, type, DType, np.generic, np.dtype)
+    )
 
 
 @dataclass(frozen=True)
@@ -64,9 +76,11 @@ def constant(kind: type) -> Read:
     return Read("{x}") if kind in _PLAIN else Read("exact({x})")
 
 
-def number(kind: type, constant: bool) -> Read:
-    """How a run-time scalar of a class is read; constant: more than the launch depends on its value."""
+def number(kind: type, constant: bool, finite: bool = False) -> Read:
+    """How a run-time scalar of a class is read. constant: its value decides what is launched. finite: no other is taken."""
     refused = f"not -{2**63} <= {{x}} < {2**63}" if kind is int else ""
+    if finite and kind in (float, np.float32):
+        refused = "{x} - {x} != 0"
     key = ("{x} or str({x})" if kind in (float, np.float32) else "{x}") if constant else ""
     return Read(key, "{x}", refused)
 
@@ -77,6 +91,14 @@ def array(x: Any) -> Read | None:
     if reader is None:
         return None
     return Read(reader.key, reader.address, address=True, names=reader.names)
+
+
+_NONE: tuple[Any, Any] = (None, None)
+
+
+def address(reader: Reader, x: Any) -> int:
+    """The address of an array's first element."""
+    return int(eval(reader.address.format(x="x"), {**reader.names, "x": x}))
 
 
 class Pattern:
@@ -93,7 +115,8 @@ class Pattern:
         self.pairs: set[tuple[int, int]] = set()  # of values: addresses of arrays that must not share memory
         listed = [f"a{i}" for i in range(len(kinds) - len(names))]
         given = [*listed, *(f"n{i}" for i in range(len(names)))]
-        latest: list[Any] = [(None, None)]  # the key of the call found last, and what was found
+        #: the key of the call found last, and what was found
+        self.latest = latest = [_NONE]
         scope: dict[str, Any] = {"exact": exact, "wanted": on, "get": self.calls.get, "latest": latest}
         scope |= {f"{x}_kind": kind for x, kind in zip(given, kinds, strict=True)}
         guard = _unpacked(listed, given[len(listed) :], names, on)
@@ -104,11 +127,12 @@ class Pattern:
         refused: list[str] = []
         for x, read in zip(given, reads, strict=True):
             scope |= read.names
+            place = f"v{len(values)}"
             if read.value:
-                guard.append(f"v{len(values)} = {read.value.format(x=x)}")
+                guard.append(f"{place} = {read.value.format(x=x)}")
                 key += [f"v{len(values)} & 15"] if read.address else []
                 values.append(f"v{len(values)}")
-            key += [read.key.format(x=x)] if read.key else []
+            key += [read.key.format(x=x, p=place)] if read.key else []
             refused += [read.refused.format(x=x)] if read.refused else []
         guard += _unless(refused) if refused else []
         guard.append(f"key = {_tuple(key)}")
@@ -127,6 +151,7 @@ class Pattern:
         if len(self.calls) >= CALLS:
             self.calls.clear()
         self.calls[key] = call
+        self.latest[0] = _NONE
 
 
 def _unpacked(listed: Sequence[str], named: Sequence[str], names: Sequence[str], on: Any) -> list[str]:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from kittens import errors, plugins, runtime
+from kittens import errors, plugins, runtime, tuned
 from kittens.arguments import Argument, ScalarArg, TensorArg, adopt
 from kittens.captured import Captured, captured
 from kittens.dispatch import Calls, exact
@@ -149,8 +149,8 @@ class Kernel:
     def settle(
         self, target: Target | None, arguments: dict[str, Argument], given: dict[str, Any]
     ) -> dict[str, Any]:
-        """Every constant's value: what the caller gave, else the default, else what the target ships for
-        tunables.
+        """Every constant's value: what the caller gave, else the default, else for tunables what was tuned on this
+        machine, or what the target ships.
         """
         settled = {**self.constants, **given}
         missing = [n for n, v in settled.items() if v is inspect.Parameter.empty]
@@ -167,6 +167,8 @@ class Kernel:
             }
             ask = plugins.manager().hook.kittens_tunables
             shipped = ask(target=target, kernel=self.name, arguments={**said, **settled}) or {}
+            closed = {n: v for n, v in settled.items() if n not in open_ones}
+            shipped = {**shipped, **tuned.lookup(self, target, arguments, closed)}
         for name in open_ones:
             candidates = settled[name].candidates
             if name not in shipped and not candidates:

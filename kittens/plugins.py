@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from kittens.errors import TargetError, UnavailableError
-from kittens.targets import Numerics, Target, TargetInfo
+from kittens.targets import Numerics, Rates, Target, TargetInfo
 
 if TYPE_CHECKING:
     from kittens.arguments import Argument, Reader, TensorArg
@@ -60,6 +60,20 @@ class Hooks:
         self, target: Target, kernel: str, arguments: dict[str, Any]
     ) -> dict[str, int] | None:
         """Shipped values for the tunables of a kernel, for these arguments."""
+
+    @hookspec(firstresult=True)
+    def kittens_candidates(
+        self, target: Target, kernel: str, arguments: dict[str, Any]
+    ) -> dict[str, tuple[int, ...]] | None:
+        """More values for the tunables of a kernel, by name, that are worth trying on the target."""
+
+    @hookspec(firstresult=True)
+    def kittens_architecture(self, target: Target) -> str | None:
+        """The architecture that a target means on this machine, where its name leaves it open."""
+
+    @hookspec(firstresult=True)
+    def kittens_rates(self, target: Target) -> Rates | None:
+        """What a usual device of the target can do at most."""
 
     @hookspec(firstresult=True)
     def kittens_plan(self, target: Target, function: Function) -> Any:

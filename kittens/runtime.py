@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -78,9 +79,15 @@ def choose_target(arguments: dict[str, Argument], on: str | Target | None) -> Ta
     return next(iter(places))
 
 
+@functools.lru_cache(4096)
+def _wanted(function: Any) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a function."""
+    return inspect.signature(function).parameters
+
+
 def call_by_name(function: Any, values: dict[str, Any], what: str) -> Any:
     """Call a function with those of `values` that it has parameters for."""
-    wanted = inspect.signature(function).parameters
+    wanted = _wanted(function)
     missing = [
         n
         for n, p in wanted.items()
@@ -97,7 +104,7 @@ def call_by_name(function: Any, values: dict[str, Any], what: str) -> Any:
 
 def grid_reads(kernel: Kernel, name: str) -> bool:
     """Whether a kernel's grid depends on an argument's value."""
-    wanted = inspect.signature(kernel.grid).parameters if callable(kernel.grid) else {}
+    wanted = _wanted(kernel.grid) if callable(kernel.grid) else {}
     return name in wanted or any(p.kind is p.VAR_KEYWORD for p in wanted.values())
 
 
@@ -170,8 +177,13 @@ def _remember(
         pattern = dispatch.Pattern(list(map(type, values)), list(named), on, reads, tail)  # type: ignore[arg-type]
         pattern.pairs = known
         kernel.calls.add(at, pattern)
-    key, values = pattern.read(args, on, named)
-    bounds = [_apart(arguments, passed, values, i, j) for i, j in sorted(pattern.pairs)]
+    key, addresses = pattern.read(args, on, named) or (None, ())
+    if key is None:
+        return
+    bounds = [
+        apart(arguments[passed[i]], addresses[i], arguments[passed[j]], addresses[j])
+        for i, j in sorted(pattern.pairs)
+    ]
     pattern.remember(key, (again.run, result, *itertools.chain(*bounds)))
     kernel.remember()
 
@@ -196,17 +208,13 @@ def _pairs(
     return {(i, j) for (i, m), (j, n) in pairs if m in written or n in written}
 
 
-def _apart(
-    arguments: dict[str, Argument], passed: Sequence[str], addresses: Sequence[int], i: int, j: int
-) -> tuple[int, int]:
-    """The bounds between which the difference of two arrays' addresses means that they share memory."""
-    a, b = arguments[passed[i]], arguments[passed[j]]
+def apart(a: Argument, at: int, b: Argument, other: int) -> tuple[int, int]:
+    """The bounds between which the difference of the addresses of `b` and `a`, here `other` and `at`, means shared memory."""
     if not (
         isinstance(a, TensorArg) and isinstance(b, TensorArg) and a.span and b.span and a.span[0] == b.span[0]
     ):
         return 0, 0
-    difference = addresses[i] - addresses[j]
-    return a.span[1] - b.span[2] - difference, a.span[2] - b.span[1] - difference
+    return a.span[1] - b.span[2] - at + other, a.span[2] - b.span[1] - at + other
 
 
 def _tail(pairs: Sequence[tuple[int, int]], call: Sequence[str]) -> list[str]:

@@ -69,7 +69,6 @@ class FakeDevice(FakeClock):
         super().__init__(records)
         self.name = name
         self.random = np.random.default_rng(0)
-        self.copied = self.call("copy", 1e-3)
         self.hosts = 0
 
     def host_clock(self) -> FakeClock:
@@ -82,8 +81,21 @@ class FakeDevice(FakeClock):
     def empty(self, shape: Any, dtype: str) -> Any:
         return np.zeros(4 if np.prod(shape) > 10**6 else shape)
 
-    def copy(self, to: Any, source: Any) -> None:
-        self.copied()
+    def like(self, described: Any) -> Any:
+        return self.random.standard_normal(described.shape).astype(described.dtype.numpy)
+
+    def kept(self, array: Any) -> Any:
+        return array.copy()
+
+    def poison(self, array: Any) -> Any:
+        array.fill(np.nan)
+        return array
+
+    def restore(self, array: Any, kept: Any) -> None:
+        array[...] = kept
+
+    def copies(self, to: Any, source: Any) -> dict[str, Callable[[], Any]]:
+        return {"copy": self.call("copy", 1e-3), "slow copy": self.call("slow copy", 3e-3)}
 
     def nbytes(self, array: Any) -> int:
         return int(getattr(array, "nbytes", 0))

@@ -31,6 +31,7 @@ class Started:
     device: int
     parameters: dict[str, Any]
     cluster: int = 1
+    early: bool = False
 
 
 class CUDADriverError(Exception):
@@ -50,10 +51,12 @@ class Memory:
 
 
 class ndarray:
-    """An array of the fake."""
+    """An array of the fake: of memory of the host, on a device; or, as CuPy makes one, of a shape and a type, not set."""
 
-    def __init__(self, host: np.ndarray, device: int = 0):
-        self.host = host
+    def __init__(self, of: np.ndarray | tuple[int, ...], device: Any = 0):
+        if isinstance(of, tuple):
+            of, device = aligned(of, device, 0xAB), _fakes[-1].device
+        self.host = host = of
         self.data = Memory(host, device)
         self.device = types.SimpleNamespace(id=device)
 
@@ -83,6 +86,7 @@ class ndarray:
 
 
 ndarray.__module__ = "cupy"
+_fakes: list[Fake] = []
 
 
 def aligned(shape: Any, dtype: Any, fill: int = 0) -> np.ndarray:
@@ -97,6 +101,7 @@ class Fake:
     """The state of the stand-in. fail: statuses that the next launches give. artifacts: by the address of their function."""
 
     def __init__(self, count: int):
+        _fakes.append(self)
         self.count = count
         self.started: list[Started] = []
         self.fail: list[int] = []
@@ -218,11 +223,21 @@ def install(monkeypatch: Any, count: int = 1) -> Iterator[Fake]:
         return 0, Map(said)
 
     def launch_clusters(config, function, table, extra):  # type: ignore[no-untyped-def]
-        (attribute,) = config.attrs
-        assert config.numAttrs == 1 and attribute.id == "CLUSTER_DIMENSION"
+        said = {a.id: a.value for a in config.attrs}
+        assert config.numAttrs == len(said) > 0
+        cluster = said["CLUSTER_DIMENSION"].clusterDim.x if "CLUSTER_DIMENSION" in said else 1
+        early = said.get("PROGRAMMATIC_STREAM_SERIALIZATION")
         try:
-            fake.launch(function, config.gridDimX, config.blockDimX, config.sharedMemBytes, config.hStream, table,
-                        attribute.value.clusterDim.x)  # fmt: skip
+            fake.launch(
+                function,
+                config.gridDimX,
+                config.blockDimX,
+                config.sharedMemBytes,
+                config.hStream,
+                table,
+                cluster,
+            )
+            fake.started[-1].early = early is not None and early.programmaticStreamSerializationAllowed == 1
         except CUDADriverError as error:
             return (error.status,)
         return (0,)

@@ -213,8 +213,8 @@ def gem(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     """A device that `kittens bench --on cuda` gets, with two workloads for it."""
     device = FakeDevice()
     known = [
-        workload(device, "double.one", {"kittens": 1e-3, "fine": 2e-3, "rough": 1e-3}, flops=1e9, unit=""),
-        workload(device, "double.two", {"kittens": 1e-3, "fine": 1e-3}),
+        workload(device, "double.one", {"kittens": 2e-3, "fine": 4e-3, "rough": 2e-3}, flops=2e9, unit=""),
+        workload(device, "double.two", {"kittens": 2e-3, "fine": 2e-3}),
     ]
     monkeypatch.setattr(devices, "open_device", lambda target: device)
     monkeypatch.setattr(works, "workloads", lambda: known)
@@ -244,8 +244,8 @@ QUICK = ("--on", "cuda", "--rounds", "3", "--bursts", "2")
 def test_the_table_has_both_ways_and_the_ratio() -> None:
     text = succeeds(*QUICK)
     rows = [line.split() for line in text.splitlines()]
-    assert ["double.one", "kittens", "1", "ms", "1.0", "TFLOP/s", "0.00", "1", "ms"] in rows
-    assert ["fine", "2", "ms", "0.5", "TFLOP/s", "0.00", "2", "ms", "2.000", "2.000"] in rows
+    assert ["double.one", "kittens", "2", "ms", "1.0", "TFLOP/s", "0.00", "2", "ms"] in rows
+    assert ["fine", "4", "ms", "0.5", "TFLOP/s", "0.00", "4", "ms", "2.000", "2.000"] in rows
     assert "limits in this run: a copy 1.07 TB/s" in text
 
 
@@ -284,7 +284,7 @@ def test_a_wrong_result_is_an_error(gem: FakeDevice, monkeypatch: pytest.MonkeyP
     bad = workload(gem, "bad", {"kittens": 1e-3, "fine": 1e-3}, wrong=9.0)
     monkeypatch.setattr(works, "workloads", lambda: [bad])
     result = run(*QUICK)
-    assert result.exit_code == 1 and "failed: bad: the result is wrong" in result.stdout
+    assert result.exit_code == 1 and "bad failed: the result is wrong" in result.stdout
 
 
 @pytest.mark.usefixtures("gem")
@@ -296,7 +296,7 @@ def test_a_budget_that_is_spent_is_said() -> None:
 def test_against_flags_what_got_slower(gem: FakeDevice, save: Callable[..., str]) -> None:
     before = suite.run(gem, "cuda", works.workloads(), method=Method(rounds=3, bursts=1))
     assert "2 compared" in succeeds(*QUICK, "--against", save(before))
-    before.rows[1].samples["kittens"].hot = [0.5e-3] * 3
+    before.rows[1].samples["kittens"].hot = [1e-3] * 3
     result = run(*QUICK, "--against", save(before))
     assert result.exit_code == 1
     assert "1 slower" in result.stdout
@@ -346,3 +346,16 @@ def test_names_choose_among_the_benches_of_the_host() -> None:
         "host.call", "--list"
     )
     assert "no benchmark 'softmax' for numpy" in fails(2, "softmax")
+
+
+def test_times_are_shown_in_the_unit_a_person_would_use() -> None:
+    from kittens.cli.output import duration
+
+    assert [duration(s) for s in (0.99999e-3, 0.9e-3, 1e-3, 0.99999, 2.0, float("nan"))] == [
+        "1 ms",
+        "900 us",
+        "1 ms",
+        "1 s",
+        "2 s",
+        "",
+    ]

@@ -11,8 +11,8 @@ import pytest
 from fake_cuda import Fake, aligned, install, ndarray
 
 import kittens as kt
+from kittens.arguments import OnDevice
 from kittens.artifact import Artifact, Parameter, TileMap
-from kittens.backends.cuda.arrays import Device
 from kittens.backends.cuda.launch import run_artifact
 from kittens.backends.cuda.maps import unmappable
 from kittens.kernel import Kernel
@@ -426,7 +426,7 @@ def test_tensor_maps_of_odd_tensors(cuda: Fake) -> None:
 
 def described(strides: tuple[int, ...], shape: tuple[int, ...] = (8, 64), alignment: int = 16) -> object:
     return kt.arguments.TensorArg(
-        kt.bfloat16, shape, strides, Target("cuda"), Device(0, None), True, alignment
+        kt.bfloat16, shape, strides, Target("cuda"), OnDevice(0, None), True, alignment
     )
 
 
@@ -460,6 +460,10 @@ def test_blocks_and_clusters_that_are_started(cuda: Fake) -> None:
     cuda.stream = 9
     again = launch(cuda, mapped({}, cluster=2, persistent=1), x, y, grid=(50,))
     assert (cuda.started[-1].blocks, cuda.started[-1].stream) == (4, 9)
+    launch(cuda, mapped({}, early=True), x, y, grid=(50,))
+    assert cuda.started[-1].early and (cuda.started[-1].blocks, cuda.started[-1].cluster) == (50, 1)
+    launch(cuda, mapped({}, early=True, cluster=2), x, y, grid=(50,))
+    assert cuda.started[-1].early and cuda.started[-1].cluster == 2
     cuda.fail = [719]
     with pytest.raises(kt.CheckError, match=r"copy on cuda:0.*719"):
         again.run(address(x), address(y))  # type: ignore[attr-defined]

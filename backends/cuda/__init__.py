@@ -12,7 +12,7 @@ from kittens.backends.cuda import arrays
 from kittens.dtypes import DType
 from kittens.plugins import hookimpl
 from kittens.runtime import Launch, Run
-from kittens.targets import Numerics, Target, TargetInfo, infos, way
+from kittens.targets import Numerics, Rates, Target, TargetInfo, infos, way
 
 ARCHITECTURES = {
     "": "the NVIDIA GPU of this machine",
@@ -90,6 +90,40 @@ def kittens_tunables(target: Target, kernel: str, arguments: dict[str, Any]) -> 
     return shipped(target, kernel, arguments)
 
 
+@hookimpl
+def kittens_candidates(
+    target: Target, kernel: str, arguments: dict[str, Any]
+) -> dict[str, tuple[int, ...]] | None:
+    if target.backend != "cuda":
+        return None
+    from kittens.backends.cuda.tunables import CANDIDATES
+
+    return CANDIDATES.get(kernel, {})
+
+
+@hookimpl
+def kittens_architecture(target: Target) -> str | None:
+    if target.backend != "cuda":
+        return None
+    from kittens.backends.cuda.machine import DEFAULT
+
+    if target.arch or target.simulated or "execute" in missing():
+        return target.arch or DEFAULT
+    from kittens.backends.cuda.launch import device_arch
+
+    return device_arch(target.index or 0)
+
+
+@hookimpl
+def kittens_rates(target: Target) -> Rates | None:
+    if target.backend != "cuda":
+        return None
+    from kittens.backends.cuda.machine import DEFAULT
+    from kittens.backends.cuda.rates import RATES
+
+    return RATES.get(target.arch or DEFAULT)
+
+
 def _machine(target: Target) -> Any:
     from kittens.backends.cuda.machine import DEFAULT, machine
 
@@ -128,7 +162,7 @@ def kittens_launch(target: Target, launch: Launch) -> Run | None:
     if target.backend != "cuda":
         return None
     # A fault of the kernel itself is reported before any device is looked for.
-    launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
+    function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
     way(target, launch.kernel.name, missing())
     if target.simulated:
         from kittens.backends.cuda.sim import VENDOR
@@ -138,7 +172,7 @@ def kittens_launch(target: Target, launch: Launch) -> Run | None:
         return Run(launch.kernel.name, str(target), "simulated", launch.grid, launch.constants)
     from kittens.backends.cuda.launch import execute
 
-    again = execute(target, launch)
+    again = execute(target, launch, function)
     return Run(launch.kernel.name, str(target), "executed", launch.grid, launch.constants, again)
 
 

@@ -73,3 +73,10 @@ def _attention(kernel: str, width: int, itemsize: int) -> dict[str, int]:
     if row_bytes > 512:
         return {"BM": 32, "BN": 32}
     return {"BM": 64, "BN": 32} if row_bytes == 512 and itemsize == 2 else {}
+
+
+#: Worth trying beside what the kernels list, by kernel and tunable.
+CANDIDATES: dict[str, dict[str, tuple[int, ...]]] = {
+    "matmul": {"BM": (32, 192), "BN": (32, 192)},
+    "attention_forward": {"BM": (192, 256), "BN": (96, 256)},
+}

@@ -7,10 +7,13 @@ import os
 from importlib.util import find_spec
 from typing import Any
 
+from kittens.arguments import TensorArg
+from kittens.backends.hip import arrays
+from kittens.dtypes import DType
 from kittens.errors import UnavailableError
 from kittens.plugins import hookimpl
 from kittens.runtime import Launch, Run
-from kittens.targets import Numerics, Target, TargetInfo, infos, way
+from kittens.targets import Numerics, Rates, Target, TargetInfo, infos, way
 
 ARCHITECTURES = {
     "": "the AMD GPU of this machine",
@@ -46,6 +49,16 @@ def kittens_targets() -> list[TargetInfo]:
 
 
 @hookimpl
+def kittens_adopt(array: Any) -> TensorArg | None:
+    return arrays.adopt(array)
+
+
+@hookimpl
+def kittens_empty(like: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+    return arrays.empty(like, shape, dtype)
+
+
+@hookimpl
 def kittens_numerics(target: Target) -> Numerics | None:
     if target.backend != "hip":
         return None
@@ -78,6 +91,40 @@ def kittens_tunables(target: Target, kernel: str, arguments: dict[str, Any]) -> 
     from kittens.backends.hip.tunables import shipped
 
     return shipped(target, kernel, arguments)
+
+
+@hookimpl
+def kittens_candidates(
+    target: Target, kernel: str, arguments: dict[str, Any]
+) -> dict[str, tuple[int, ...]] | None:
+    if target.backend != "hip":
+        return None
+    from kittens.backends.hip.tunables import CANDIDATES
+
+    return CANDIDATES.get(kernel, {})
+
+
+@hookimpl
+def kittens_architecture(target: Target) -> str | None:
+    if target.backend != "hip":
+        return None
+    from kittens.backends.hip.machine import DEFAULT
+
+    if target.arch or target.simulated or "execute" in missing():
+        return target.arch or DEFAULT
+    from kittens.backends.hip.launch import device_arch
+
+    return device_arch(target.index or 0)
+
+
+@hookimpl
+def kittens_rates(target: Target) -> Rates | None:
+    if target.backend != "hip":
+        return None
+    from kittens.backends.hip.machine import DEFAULT
+    from kittens.backends.hip.rates import RATES
+
+    return RATES.get(target.arch or DEFAULT)
 
 
 def _machine(target: Target) -> Any:

@@ -139,6 +139,24 @@ def scaled_mm(fast):
     return peer
 
 
+def row_scaled_mm(fast):
+    """cuBLASLt (or what torch takes for it) on float8 with a scale for each row of a and column of b."""
+
+    def peer(a, b, a_scale, b_scale, out):
+        torch = _torch()
+        rows, columns = a_scale[:, None], b_scale[None, :]
+        return lambda: torch._scaled_mm(a, b, rows, columns, out_dtype=out.dtype, use_fast_accum=fast)
+
+    return peer
+
+
+def _matmul_gelu(torch, a, b, bias):
+    return torch.nn.functional.gelu(torch.addmm(bias, a, b), approximate="tanh")
+
+
+MATMUL_GELU = both(_matmul_gelu)
+
+
 def triton_matmul(a, b, out):
     """A plain tiled product in Triton."""
     return _triton().matmul(a, b, _torch().empty_like(out))

@@ -85,6 +85,7 @@ def artifact(
         packed=source.packed,
         persistent=source.persistent,
         cluster=source.cluster,
+        early=source.early,
     )
 
 

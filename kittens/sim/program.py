@@ -23,7 +23,9 @@ ORDERS = ("forward", "reverse")
 _RANDOM = 2
 _MAX_THREADS = 1024
 _MAX_BUFFERS = 63
-_MESSAGE_BYTES = 480
+_MESSAGE_BYTES = 1200
+_MAX_GROUPS = 32
+_MAX_CLUSTER = 16
 
 
 class _Fault(ctypes.Structure):
@@ -62,6 +64,7 @@ class _Launch(ctypes.Structure):
         ("checks", ctypes.c_uint32),
         ("workers", ctypes.c_uint32),
         ("lanes", ctypes.c_uint32),
+        ("cluster", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
         ("meetings", ctypes.c_uint64),
         ("barriers", ctypes.c_uint64),
@@ -116,6 +119,7 @@ class Program:
         order: str | int = "forward",
         checks: bool = True,
         workers: int | None = None,
+        cluster: int = 1,
     ) -> Counts:
         """Run every program of the grid; arrays are changed in place.
 
@@ -124,6 +128,7 @@ class Program:
         order         of lanes, groups and programs: "forward", "reverse", or a number that seeds a random one
         checks        of shared memory: races, unwritten bytes, asynchronous copies; bounds always are checked
         workers       threads that programs are spread over; `KITTENS_SIM_WORKERS`, else one for each CPU
+        cluster       programs, neighbours along the first axis, that run side by side and reach each other's shared memory
         """
         threads = _three(block)
         total = threads[0] * threads[1] * threads[2]
@@ -131,6 +136,12 @@ class Program:
             raise ArgumentError(f"a program has 1 to {_MAX_THREADS} threads, not {total}")
         if total % self.lanes:
             raise ArgumentError(f"{total} threads are no multiple of the {self.lanes} that meet as one group")
+        if not 0 < cluster <= _MAX_CLUSTER or cluster * total > min(_MAX_THREADS, _MAX_GROUPS * self.lanes):
+            raise ArgumentError(
+                f"a cluster of {cluster} programs of {total} threads is too large to simulate"
+            )
+        if cluster > 1 and _three(grid)[0] % cluster:
+            raise ArgumentError(f"{_three(grid)[0]} programs cannot be dealt to clusters of {cluster}")
         if len(args) != len(self.parameters):
             raise ArgumentError(
                 f"{self.kernel} takes {len(self.parameters)} arguments, {len(args)} were given"
@@ -146,6 +157,7 @@ class Program:
         values.bind(launch)
         launch.shared_bytes = shared_bytes
         launch.lanes = self.lanes
+        launch.cluster = cluster
         launch.checks = checks
         launch.workers = workers or int(os.environ.get("KITTENS_SIM_WORKERS", 0)) or os.cpu_count() or 1
         launch.order, launch.seed = _order(order)
@@ -259,11 +271,12 @@ def _unit(source: str, vendor: Vendor, entry: str, arch: str | None) -> Unit:
         ending = f"KT_SIM_ENTRY({entry})\n"
     else:
         ending = vendor.entry(source, entry)
-    unit = (
-        f'#include "{vendor.prelude}"\n#line 1 "{entry}{vendor.suffix}"\n{source}\n#line 1 "entry"\n{ending}'
-    )
+    # headers of a vendor's own are made with the text, after the head
+    line, head, rest = (1, "", source) if vendor.standard_headers else _head(source)
+    head = f'#include "{vendor.prelude}"\n{head}'
+    unit = f'#line {line} "{entry}{vendor.suffix}"\n{rest}\n#line 1 "entry"\n{ending}'
     defines = [f"-D{name}={value}" for name, value in {"KT_SIM": "1", **chosen.defines}.items()]
-    return Unit(unit, (*vendor.include, DEVICE), (*vendor.flags, *defines), vendor.standard_headers)
+    return Unit(head, unit, (*vendor.include, DEVICE), (*vendor.flags, *defines), vendor.standard_headers)
 
 
 def _byte_bounds(array: np.ndarray) -> tuple[int, int]:
@@ -304,3 +317,14 @@ def _raw(value: Any, size: int) -> bytes | None:
     if isinstance(value, int) and size in (1, 2, 4, 8):
         return (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
     return None
+
+
+def _head(source: str) -> tuple[int, str, str]:
+    """The includes of our headers that a source begins with. -> (line of the rest, those includes, the rest)"""
+    lines = source.splitlines(keepends=True)
+    count = 0
+    for count, line in enumerate(lines):  # noqa: B007
+        if not line.startswith(('#include "', "//", "\n")):
+            break
+    head = "".join(line for line in lines[:count] if line.startswith("#"))
+    return count + 1, head, "".join(lines[count:])

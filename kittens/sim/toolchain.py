@@ -46,12 +46,14 @@ class Clang:
     compile  text to object. A kernel's text needs no header but ours
     hosted   text to object, with the C library's headers at hand: the runtime needs them
     link     objects to a shared library
+    heads    whether `compile` can keep what it has read of headers
     zig      the program that clang is a part of, or an empty string
     """
 
     compile: tuple[str, ...]
     hosted: tuple[str, ...]
     link: tuple[str, ...]
+    heads: bool
     zig: str = ""
 
 
@@ -63,7 +65,7 @@ def compiler() -> Clang:
         command = tuple(shlex.split(named))
         zig = any(Path(word).name in ("zig", "ziglang") for word in command)
         whole = (*command, *(_zig_machine(level) if zig else _machine(level)))
-        return Clang(whole, whole, (*command, "-shared"))
+        return Clang(whole, whole, (*command, "-shared"), heads=not zig)
     found = find_spec("ziglang")
     if found is None or not found.submodule_search_locations:
         raise UnavailableError(
@@ -81,10 +83,11 @@ def _clang_of_zig(zig: str, level: int) -> Clang:
     """
     hosted = (zig, "cc", *_zig_machine(level))
     if sys.platform != "linux":
-        return Clang(hosted, hosted, (zig, "cc", "-shared"), zig)
+        return Clang(hosted, hosted, (zig, "cc", "-shared"), heads=False, zig=zig)
     target = f"--target={platform.machine()}-linux-gnu"
-    linker = (zig, "ld.lld", "-shared", "--gc-sections")
-    return Clang((zig, "clang", target, *_machine(level), "-nostdinc"), hosted, linker, zig)
+    linker = (zig, "ld.lld", "-shared", "--gc-sections", "--exclude-libs=ALL", "--strip-debug")
+    direct = (zig, "clang", target, *_machine(level), "-nostdinc")
+    return Clang(direct, hosted, linker, heads=True, zig=zig)
 
 
 def _machine(level: int) -> tuple[str, ...]:
@@ -126,21 +129,34 @@ def cache_folder(cache_dir: str | Path | None = None) -> Path:
 
 @dataclass(frozen=True)
 class Unit:
-    """What the compiler is given: a text, folders to search, options, and names of headers that hold nothing."""
+    """What the compiler is given.
 
+    head     directives that come first, the same for many units
+    text     what follows
+    include  folders to search
+    flags    further options
+    empty_headers  names of headers that the text includes and that hold nothing
+    """
+
+    head: str
     text: str
     include: tuple[Path, ...]
     flags: tuple[str, ...] = ()
     empty_headers: tuple[str, ...] = ()
 
-    def compile(self, clang: Clang, scratch: Path, cache: Path, *more: str) -> Path:
-        """Compile the text in a folder for the purpose. -> the object"""
+    def folders(self) -> list[str]:
+        """The options by which headers are found."""
+        return [f"-I{folder}" for folder in (RUNTIME, *self.include)]
+
+    def compile(self, clang: Clang, scratch: Path, cache: Path, *more: str, head: Path | None = None) -> Path:
+        """Compile the text in a folder for the purpose, after `head` where it was compiled before. -> the object"""
         for name in self.empty_headers:
             (scratch / name).touch()
-        (scratch / "unit.cpp").write_text(self.text)
-        searched = [f"-I{folder}" for folder in (RUNTIME, *self.include, scratch)]
+        (scratch / "unit.cpp").write_text(self.text if head else self.head + self.text)
+        first = ("-include-pch", str(head)) if head else ()
         files = ["-c", str(scratch / "unit.cpp"), "-o", str(scratch / "unit.o")]
-        _run([*clang.compile, *_FLAGS, *self.flags, *more, *searched, *files], cache)
+        searched = [*self.folders(), f"-I{scratch}"]
+        _run([*clang.compile, *_FLAGS, *self.flags, *more, *searched, *first, *files], cache)
         return scratch / "unit.o"
 
 
@@ -149,13 +165,14 @@ def build_library(unit: Unit, cache_dir: str | Path | None) -> Path:
     cache = cache_folder(cache_dir)
     clang = compiler()
     headers = _texts((RUNTIME, *unit.include))
-    key = _key(unit.text, *_FLAGS, *unit.flags, *_identity(clang), *unit.empty_headers, *headers)
+    key = _key(unit.head, unit.text, *_FLAGS, *unit.flags, *_identity(clang), *unit.empty_headers, *headers)
     library = cache / f"{key}.so"
     if library.exists():
         return library
     runtime = _runtime(clang, cache)
+    head = _head(unit, clang, cache) if clang.heads else None
     with tempfile.TemporaryDirectory(prefix="kittens-sim-") as scratch:
-        made = unit.compile(clang, Path(scratch), cache)
+        made = unit.compile(clang, Path(scratch), cache, head=head)
         output = Path(scratch) / "unit.so"
         _run([*clang.link, str(made), str(runtime), "-o", str(output)], cache)
         _publish(output, library)
@@ -169,6 +186,22 @@ def check_unit(unit: Unit) -> None:
         unit.compile(compiler(), Path(scratch), cache_folder(), "-O0")
 
 
+def _head(unit: Unit, clang: Clang, cache: Path) -> Path:
+    """What clang knows after the head of a unit, kept: reading the headers takes as long as compiling a small kernel."""
+    # It names the files that it was made of, so it is good for them alone; what they hold is in the key.
+    options = (*_FLAGS, *unit.flags, *unit.folders())
+    name = f"head-{_key(unit.head, *options, *_identity(clang), *_texts((RUNTIME, *unit.include)))}"
+    text = cache / f"{name}.h"
+    if not text.exists():
+        with tempfile.TemporaryDirectory(prefix="kittens-sim-") as scratch:
+            made = Path(scratch) / "head.h"
+            made.write_text(unit.head)
+            _publish(made, text)
+    start = (*clang.compile, *options, "-x", "c++-header", "-fpch-instantiate-templates")
+    command = (*start, "-Xclang", "-fno-pch-timestamp", str(text), "-o")
+    return _made(cache, f"{name}.pch", command)
+
+
 def _runtime(clang: Clang, cache: Path) -> Path:
     """What every unit is linked with: the runtime, and the functions that clang calls for what a processor lacks."""
     command = (*clang.hosted, *_FLAGS, "-Wall", "-Wextra", "-c", str(RUNTIME / "kt_sim.cpp"), "-o")
@@ -176,17 +209,9 @@ def _runtime(clang: Clang, cache: Path) -> Path:
     built = _made(cache, f"runtime-{key}.o", command)
     if clang.link[1] != "ld.lld":
         return built  # a driver adds those functions when it links
-    command = (
-        clang.zig,
-        "build-lib",
-        "-fcompiler-rt",
-        "-fPIC",
-        "-O",
-        "ReleaseFast",
-        clang.hosted[2],
-        str(built),
-    )
-    return _made(cache, f"runtime-{key}.a", command, "-femit-bin=")
+    options = ("build-lib", "-fcompiler-rt", "-fstrip", "-fPIC", "-O", "ReleaseFast", clang.hosted[2])
+    command = (clang.zig, *options, str(built))
+    return _made(cache, f"runtime-{_key(key, *options)}.a", command, "-femit-bin=")
 
 
 def _made(cache: Path, name: str, command: tuple[str, ...], output: str = "") -> Path:

@@ -62,23 +62,23 @@ KT_FN float kt_rsqrt(float x) {  // 2
 
 KT_FN kt_u16 kt_f32_to_bf16(float x) {
   kt_u16 r;
-  KT_ASM_PURE(r = kt_soft_f32_to_bf16(x), "cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x));
+  KT_ASM_PURE(r = kt_soft_f32_to_bf16(kt_sim::landed(x)), "cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x));
   return r;
 }
 KT_FN kt_u32 kt_f32x2_to_bf16x2(float lo, float hi) {
   kt_u32 r;
-  KT_ASM_PURE((r = kt_soft_f32_to_bf16(lo) | kt_u32(kt_soft_f32_to_bf16(hi)) << 16),
+  KT_ASM_PURE((r = kt_soft_f32_to_bf16(kt_sim::landed(lo)) | kt_u32(kt_soft_f32_to_bf16(kt_sim::landed(hi))) << 16),
               "cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
   return r;
 }
 KT_FN kt_u16 kt_f32_to_f16(float x) {
   kt_u16 r;
-  KT_ASM_PURE(r = kt_sim::f16_bits(x), "cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x));
+  KT_ASM_PURE(r = kt_sim::f16_bits(kt_sim::landed(x)), "cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x));
   return r;
 }
 KT_FN kt_u32 kt_f32x2_to_f16x2(float lo, float hi) {
   kt_u32 r;
-  KT_ASM_PURE((r = kt_sim::f16_bits(lo) | kt_u32(kt_sim::f16_bits(hi)) << 16),
+  KT_ASM_PURE((r = kt_sim::f16_bits(kt_sim::landed(lo)) | kt_u32(kt_sim::f16_bits(kt_sim::landed(hi))) << 16),
               "cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
   return r;
 }
