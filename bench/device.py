@@ -85,12 +85,21 @@ class TorchDevice:
         return self.torch.randint(high, tuple(shape), generator=self.generator, device=self.device)
 
     def empty(self, shape: Sequence[int], dtype: str) -> Any:
-        """An array that is not set."""
-        return self.torch.empty(tuple(shape), dtype=self._dtype(dtype), device=self.device)
+        """An array for a result, poisoned."""
+        return self.poison(self.torch.empty(tuple(shape), dtype=self._dtype(dtype), device=self.device))
 
-    def full(self, shape: Sequence[int], value: float, dtype: str) -> Any:
-        """One number everywhere."""
-        return self.torch.full(tuple(shape), value, dtype=self._dtype(dtype), device=self.device)
+    def poison(self, array: Any) -> Any:
+        """Fill an array with NaN, or the largest integer: what a kernel does not write is seen."""
+        if array.dtype.is_floating_point and array.dtype.itemsize == 1:
+            array.view(self.torch.uint8).fill_(255)  # NaN in all of them
+            return array
+        if array.dtype.is_floating_point:
+            return array.fill_(float("nan"))
+        return array.fill_(self.torch.iinfo(array.dtype).max if array.dtype != self.torch.bool else True)
+
+    def restore(self, array: Any, kept: Any) -> None:
+        """Set an array to what `kept` gave."""
+        array.copy_(kept)
 
     def like(self, described: TensorArg) -> Any:
         """A random array of the shape and type of a description; integers are 0 or 1."""

@@ -349,9 +349,9 @@ def test_names_choose_among_the_benches_of_the_host() -> None:
 
 
 def test_times_are_shown_in_the_unit_a_person_would_use() -> None:
-    from kittens.cli.bench import _time
+    from kittens.cli.output import duration
 
-    assert [_time(s) for s in (0.99999e-3, 0.9e-3, 1e-3, 0.99999, 2.0, float("nan"))] == [
+    assert [duration(s) for s in (0.99999e-3, 0.9e-3, 1e-3, 0.99999, 2.0, float("nan"))] == [
         "1 ms",
         "900 us",
         "1 ms",

@@ -135,9 +135,15 @@ def test_random_arrays_are_of_the_described_kind() -> None:
     scales = device.like(kt.spec("float8_e8m0fnu", (50,))).float()
     assert float(scales.min()) > 0.05 and float(scales.max()) < 32
     assert device.nbytes(device.normal((3, 4), "bfloat16")) == 24 and device.nbytes(3) == 0
+    for dtype in ("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "bfloat16", "float32"):
+        assert device.empty((4,), dtype).float().isnan().all(), dtype
+    assert device.poison(torch.zeros(4, dtype=torch.int16)).tolist() == [2**15 - 1] * 4
+    assert device.poison(torch.zeros(4, dtype=torch.bool)).all()
     kept = device.kept(scales)
     scales.zero_()
     assert float(kept.min()) > 0
+    device.restore(scales, kept)
+    assert torch.equal(scales, kept)
 
 
 def test_the_check_of_dropout_sees_a_wrong_share() -> None:

@@ -38,6 +38,7 @@ typedef kt_u8* kt_out;        // bytes of a global tensor that is written
 typedef kt_u32 kt_smem;       // an address in shared memory
 
 #ifndef KT_SIM
+#define KT_PRINT(...) printf(__VA_ARGS__)
 #define KT_ASM(meaning, ...) asm volatile(__VA_ARGS__)
 #define KT_ASM_PURE(meaning, ...) asm(__VA_ARGS__)  // no effect but its result: may be moved, or left out
 #endif

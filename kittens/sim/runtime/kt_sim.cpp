@@ -613,6 +613,17 @@ void kt_sim_fault(FaultKind kind, Lane* lane, const Site* site, const char* form
   leave_with(context(), kind, lane, site, format, arguments);
 }
 
+void kt_sim_print(const char* format, ...) {
+  if (context().order != Forward) return;
+  char line[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(line, sizeof line, format, arguments);
+  va_end(arguments);
+  fputs(line, stdout);
+  fflush(stdout);
+}
+
 void kt_sim_global_fault(const void* pointer, u32 bytes, u32 write) {
   Context& c = context();
   u64 p = reinterpret_cast<u64>(pointer), tag = p >> kTagShift;

@@ -149,6 +149,8 @@ extern "C" {
 // Reports the fault and leaves the program; does not return. `lane` null: the lane now running.
 [[noreturn]] void kt_sim_fault(FaultKind kind, Lane* lane, const Site* site, const char* format, ...)
     __attribute__((format(printf, 4, 5)));
+// Prints a line, in the first of the orders in which a launch is simulated.
+void kt_sim_print(const char* format, ...) __attribute__((format(printf, 1, 2)));
 // Waits for the other lanes of the group, has `meeting` done once for all of them, returns.
 void kt_sim_meet(Meeting meeting, void* operand);
 // Checks an access to shared memory against what other lanes have done to the same bytes.
