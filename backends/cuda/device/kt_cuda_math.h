@@ -35,12 +35,21 @@ KT_FN float kt_min(float a, float b) {
 }
 
 #include "kt_convert.h"
+#define KT_OWN_EXP
+KT_FN float kt_exp(float x);
 #include "kt_math.h"
 
 KT_FN float kt_exp2(float x) {  // 2
   float r;
   KT_ASM_PURE(r = kt_soft_exp2(x), "ex2.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
+}
+KT_FN float kt_exp(float x) {  // 2: the unit's error is least near 0, and whole powers of two are exact
+  float bounded = kt_min(kt_max(x, -105.0f), 90.0f);
+  float shifted = kt_fma(bounded, 1.442695022e+00f, 12582912.0f), n = shifted - 12582912.0f;
+  float f = kt_fma(bounded, 1.925963034e-08f, kt_fma(bounded, 1.442695022e+00f, -n)), r;
+  KT_ASM_PURE(r = kt_soft_exp2(f), "ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(f));
+  return kt_scale(r, kt_i32(kt_bits(shifted) - 0x4b400000u));
 }
 KT_FN float kt_log2(float x) { return kt_soft_log2(x); }  // see kt_math.h; lg2.approx is bad in relative terms near 1
 KT_FN float kt_rsqrt(float x) {  // 2
