@@ -119,6 +119,12 @@ def test_halves_of_rows_are_loaded_and_stored_in_sixteen_bytes() -> None:
     assert "kt_get_global<kt_u16>" not in text
 
 
+def test_pairs_of_columns_are_turned_in_registers() -> None:
+    x, angles = bf16(4, 64, 128), kt.spec("float32", (64, 64))
+    text = source(rotary, x, angles, angles, x, interleaved=True)
+    assert "smem" not in text and text.count("KT_FETCH_VECTOR(kt_u16, 8,") == 1
+
+
 def test_a_tensor_that_the_kernel_writes_is_not_fetched_as_if_nobody_did() -> None:
     @kt.kernel
     def twice(x):

@@ -267,10 +267,9 @@ def every_other(layout: Tiled, axis: str) -> Tiled:
     r of the result are registers 2r and 2r + 1 of ``layout``. A ValueError if lanes do not.
     """
     f = layout.fragment
-    first, bits = linear.span(f.inputs, "register")
-    lowest, _ = linear.span(f.outputs, axis)
+    (first, bits), (lowest, extent) = linear.span(f.inputs, "register"), linear.span(f.outputs, axis)
     others = [c for i, c in enumerate(f.columns) if i != first]
-    if not bits or f.columns[first] != 1 << lowest or any(c >> lowest & 1 for c in others):
+    if not (bits and extent) or f.columns[first] != 1 << lowest or any(c >> lowest & 1 for c in others):
         raise ValueError(f"pairs along {axis} do not lie in neighbouring registers of {layout}")
     inputs = tuple((owner, n - (owner == "register")) for owner, n in f.inputs)
     outputs = tuple((a, n - (a == axis)) for a, n in f.outputs)
