@@ -58,13 +58,13 @@ class TensorArg:
 class Reader:
     """How arrays of one class are read without describing them in full, as Python expressions in `{x}`, the array.
 
-    key: all that a TensorArg says of it but for `data`, `span` and `alignment`, as values that are equal only if those are
-    (but for strides along which there is one element); it may use the address, `{p}`. address: of its first element.
-    names: what the expressions use; a backend's own begin with its name. empty(shape, dtype, like): a function that makes a
-    new array, not set, of the library and on the device of the array that it is given, which lives where `like` does.
+    key: together all that a TensorArg says of it but for `data`, `span` and `alignment`, as values that are equal only if
+    those are (but for strides along which there is one element); it may use the address, `{p}`. address: of its first
+    element. names: what the expressions use; a backend's own begin with its name. empty(shape, dtype, like): a function that
+    makes a new array, not set, of the library and on the device of the one that it is given, which lives where `like` does.
     """
 
-    key: str
+    key: tuple[str, ...]
     address: str
     names: Mapping[str, Any] = field(default_factory=dict)
     empty: Callable[[tuple[int, ...], DType, Any], Callable[[Any], Any]] | None = None

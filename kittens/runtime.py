@@ -172,11 +172,10 @@ def _remember(
         if at is None or None in reads:
             return
         known = pairs | (pattern.pairs if pattern is not None else set())
-        call = [f"v{passed.index(n)}" for n in kernel.params if n in passed]
+        call = [f"kt_v{passed.index(n)}" for n in kernel.params if n in passed]
         tail = _tail(sorted(known), call)
         pattern = dispatch.Pattern(list(map(type, values)), list(named), on, reads, tail)  # type: ignore[arg-type]
         pattern.pairs = known
-        kernel.calls.add(at, pattern)
     key, addresses = pattern.read(args, on, named) or (None, ())
     if key is None:
         return
@@ -185,7 +184,7 @@ def _remember(
         for i, j in sorted(pattern.pairs)
     ]
     pattern.remember(key, (again.run, result, *itertools.chain(*bounds)))
-    kernel.remember()
+    kernel.remember(at, pattern)
 
 
 def _read(kernel: Kernel, name: str, x: Any) -> dispatch.Read | None:
@@ -219,7 +218,7 @@ def apart(a: Argument, at: int, b: Argument, other: int) -> tuple[int, int]:
 
 def _tail(pairs: Sequence[tuple[int, int]], call: Sequence[str]) -> list[str]:
     """The lines that repeat a launch."""
-    bounds = "".join(f", low{n}, high{n}" for n in range(len(pairs)))
-    shared = [f"low{n} < v{j} - v{i} < high{n}" for n, (i, j) in enumerate(pairs)]
+    bounds = "".join(f", kt_low{n}, kt_high{n}" for n in range(len(pairs)))
+    shared = [f"kt_low{n} < kt_v{j} - kt_v{i} < kt_high{n}" for n, (i, j) in enumerate(pairs)]
     lines = [f"if {' or '.join(shared)}:", "    return None"] if shared else []
-    return [f"again, run{bounds} = found", *lines, f"again({', '.join(call)})", "return run"]
+    return [f"kt_again, kt_run{bounds} = kt_found", *lines, f"kt_again({', '.join(call)})", "return kt_run"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -126,29 +127,26 @@ def reader(array: Any) -> Reader | None:
         return None
     name = f"{kind.__module__}.{kind.__name__}"
     if name in ("torch.Tensor", "torch.nn.parameter.Parameter"):
-        where = "{x}.is_cuda" if _single() else "{x}.device"
-        # Only the imaginary parts of complex numbers can stand for their negatives, and those are not aligned.
+        # Where elements lie follows from the shape if they are contiguous. Only the imaginary parts of complex numbers can
+        # stand for their negatives, and those are not aligned.
         strides, negative = "{x}.is_contiguous() or {x}.stride()", "{p} & 15 and {x}.is_neg()"
-        key = f"{{x}}.shape, {strides}, {{x}}.dtype, {where}, {negative}"
+        device = "{x}.is_cuda" if _single() else "{x}.device"
+        key = "{x}.shape", strides, "{x}.dtype", device, negative
         return Reader(key, "{x}.data_ptr()", empty=_torch_maker)
     if name == "cupy.ndarray":
-        # Where elements lie follows from the shape if they are contiguous.
         strides = "{x}._c_contiguous or {x}.strides" if hasattr(array, "_c_contiguous") else "{x}.strides"
-        where = "" if _single() else ", {x}.data.device_id"
-        return Reader(f"{{x}}.shape, {strides}, {{x}}.dtype{where}", "{x}.data.ptr", empty=_cupy_maker)
-    if kind.__module__.partition(".")[0] in ("torch", "cupy") or not hasattr(
-        array, "__cuda_array_interface__"
-    ):
+        devices = () if _single() else ("{x}.data.device_id",)
+        return Reader(("{x}.shape", strides, "{x}.dtype", *devices), "{x}.data.ptr", empty=_cupy_maker)
+    if name.partition(".")[0] in ("torch", "cupy") or not hasattr(array, "__cuda_array_interface__"):
         return None
-    return Reader(
-        "cuda_interface({x})", "{x}.__cuda_array_interface__['data'][0] or 0", {"cuda_interface": _key}
-    )
+    address = "{x}.__cuda_array_interface__['data'][0] or 0"
+    return Reader(("cuda_interface({x})",), address, {"cuda_interface": _key})
 
 
 def _torch_maker(shape: tuple[int, ...], dtype: DType, like: Any) -> Callable[[Any], Any]:
     import torch
 
-    return functools.partial(torch.empty, shape, dtype=getattr(torch, dtype.name), device=like.device)
+    return operator.methodcaller("new_empty", shape, dtype=getattr(torch, dtype.name))
 
 
 def _cupy_maker(shape: tuple[int, ...], dtype: DType, like: Any) -> Callable[[Any], Any]:
