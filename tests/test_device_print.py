@@ -22,6 +22,13 @@ def talk(x, y):
     kt.store(y, (i, j), twice)
 
 
+@kt.kernel
+def types(x):
+    tile = kt.load(x, 0, 12)
+    kt.device_print("{}", tile.to(kt.bfloat16))
+    kt.device_print("{} {}", tile > 2.0, (tile.to(kt.int32) - 3).to(kt.int8))
+
+
 @kt.kernel(grid=3)
 def anonymous(x):
     kt.device_print("a program with {} elements", x.shape[0])
@@ -50,6 +57,20 @@ class TestSimulated:
                 for r in range(2):
                     row = " ".join(f"{v:.9g}" for v in 2 * tile[r])
                     assert f"({i}, {j}): twice[{r}, 0..]: {row}" in lines
+
+    def test_elements_of_every_kind(self, target, capfd) -> None:
+        types(np.arange(12, dtype=np.float32) / 2, on=target)
+        lines = capfd.readouterr().out.splitlines()
+        assert lines == [
+            "(0,): <bfloat16[12]>",
+            "(0,): tile[0..]: 0 0.5 1 1.5 2 2.5",
+            "(0,): tile[6..]: 3 3.5 4 4.5 5 5.5",
+            "(0,): <bool[12]> <int8[12]>",
+            "(0,): tile[0..]: False False False False False True",
+            "(0,): tile[6..]: True True True True True True",
+            "(0,): tile[0..]: -3 -3 -2 -2 -1 -1",
+            "(0,): tile[6..]: 0 0 1 1 2 2",
+        ]
 
     def test_programs_have_numbers_where_the_kernel_asks_for_none(self, target, capfd) -> None:
         anonymous(np.zeros(5, np.float32), on=target)

@@ -148,12 +148,18 @@ struct Shadow {
   bool has_readers(u32 set) const { return set >= sets_base; }
   const ReaderSet& set(u32 number) const { return sets[number - sets_base]; }
 
-  u32 with_reader(u32 from, u32 group, u32 lane) {  // lane kSeveral - 1: all of them
+  u32 with_reader(u32 from, u32 group, u32 lane) {
+    u32 known = known_reader(from, group, lane);
+    if (known) return known;
     u32 entry = tick[group] << 8 | (lane + 1);
-    // Mostly a lane reads bytes that the same lanes have read as those it read before.
-    if (last.from != from || last.entry != entry || last.group != group || last.to < sets_base)
-      last = {from, entry, group, find_with_reader(from, group, entry)};
+    last = {from, entry, group, find_with_reader(from, group, entry)};
     return last.to;
+  }
+  // The answer of `with_reader`, if it is that of last time (mostly a lane reads bytes that the same lanes have read as
+  // those it read before); else 0.
+  u32 known_reader(u32 from, u32 group, u32 lane) const {
+    u32 entry = tick[group] << 8 | (lane + 1);
+    return last.from == from && last.entry == entry && last.group == group && last.to >= sets_base ? last.to : 0;
   }
 
   // A thread that read the byte and is not ordered before this access: its number, or -1.
