@@ -86,10 +86,7 @@ def check_dropout(device, inputs, ours, theirs):
     normed = torch.nn.functional.layer_norm(
         wanted, x.shape[-1:], inputs["weight"].float(), inputs["bias"].float(), EPS
     )
-    share, count = float(kept.float().mean()), x.numel()
-    if (
-        abs(share - (1 - DROPPED)) > 6 * (DROPPED * (1 - DROPPED) / count) ** 0.5 + 1e-3
-    ):  # x near 0 tells nothing
+    if abs(float(kept.float().mean()) - (1 - DROPPED)) > 0.01:  # an addend next to 0 looks like a dropped one
         return float("inf"), float("inf")
     found = device.difference(total, wanted.to(total.dtype)), device.difference(y, normed.to(y.dtype))
     return max(f[0] for f in found), max(f[1] for f in found)

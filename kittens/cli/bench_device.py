@@ -111,7 +111,7 @@ def _print(report: Any) -> None:
             rows.add_row(row.workload, row.error.partition(":")[0])
             continue
         for name in (OURS, *row.peers):
-            fraction = report.fraction(row) * row.seconds() / row.seconds(name)
+            fraction = row.fraction(name)
             ratios = (
                 ("", "")
                 if name == OURS
@@ -125,7 +125,7 @@ def _print(report: Any) -> None:
     out.print(rows)
     for row in report.rows:
         if row.error:
-            out.print(f"{row.workload} {row.error}", markup=False)
+            out.print(f"{row.workload} {row.error.splitlines()[0]}", markup=False)
     if any(s.captured for row in report.rows for s in row.samples.values()):
         out.print("* recorded calls: what the host does for each is not in the time", markup=False)
     if report.roofline is not None:
