@@ -51,7 +51,7 @@ Window = int | tuple[int | None, int | None] | None
 FLOATS = (float32, float16, bfloat16)
 INTEGERS = tuple(d for d in ALL if d.is_integer)
 #: Rows of up to this many elements are held in one tile.
-RESIDENT = 8192
+RESIDENT = 16384
 #: Rows of a multiple of this many elements get a tile of exactly their length.
 ROW_STEP = 256
 
