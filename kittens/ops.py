@@ -527,7 +527,8 @@ def dropout_residual_layer_norm(
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
         raise ArgumentError(f"seed is an integer, not {seed!r}", hint="pass a Python integer")
     y, total = _output(out, x, array.shape, array.dtype), _output(None, x, array.shape, other.dtype)
-    constants = {"p": _constant(p, "p", 0, 1), "eps": _constant(eps, "eps", 0, math.inf), **_tiles(n, tune)}
+    numbers = {"p": _constant(p, "p", 0, 1), "eps": _constant(eps, "eps", 0, math.inf)}
+    constants = {**numbers, **_tiles(n, tune, RESIDENT // 2)}  # two rows at once
     launch(
         kernels.dropout_residual_layer_norm,
         *_stacks(x, residual, y, total),
