@@ -196,16 +196,14 @@ def _stacks(*arrays: Array, keep: int = 1) -> list[Array]:
     return list(arrays)
 
 
-def _tiles(n: int, tune: Tune) -> dict[str, Any]:
+def _tiles(n: int, tune: Tune, most: int = RESIDENT) -> dict[str, Any]:
     """Constants for a kernel on rows of n: whether one tile holds a row, how wide it is, and whether the row fills it.
 
     A kernel is specialised on rows that fill their tile: those whose length lanes share out evenly.
     """
     given = dict(tune or {})
     width = given.get("BN", n if n and n % ROW_STEP == 0 else max(16, 1 << max(n - 1, 0).bit_length()))
-    return (
-        {**given, "resident": True, "whole": n == width, "BN": width} if n <= min(width, RESIDENT) else given
-    )
+    return {**given, "resident": True, "whole": n == width, "BN": width} if n <= min(width, most) else given
 
 
 # Products.
