@@ -65,6 +65,46 @@ class Dialect:
 
 
 @dataclass(frozen=True)
+class Instruction:
+    """A product that an engine is asked for: rows x `columns`, over `depth` elements of K.
+
+    `held`: the left operand is in registers, else in shared memory. `across`: for each operand whether it lies along M or N
+    there, not along K. `registers`: of the whole array of sums that `call` writes a part of.
+    """
+
+    dtype: str
+    columns: int
+    depth: int
+    held: bool
+    across: tuple[bool, bool]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Copies of tiles and products of matrices that run beside the threads that ask for them.
+
+    team: groups that ask for a product together. products: by type of the operands; the result is the fragment's rows by
+    multiples of `step` columns, `most` at once. along: types whose operands must both lie along K in shared memory.
+    call(instruction, sums, first, a, b, add) gives the statement that starts one, the sums from register `first` of an array on;
+    wrappers(instructions, sizes) the functions that those statements call, for arrays of these sizes.
+    registers: by number of computing teams, registers a lane that the copying team keeps, and that the others get (none: as
+    they are). entry(name, parameters, threads, shared) opens the kernel.
+    box: most rows of one copy.
+    """
+
+    team: int
+    products: dict[str, Product]
+    step: int
+    most: int
+    along: frozenset[str]
+    call: Callable[[Instruction, str, int, str, str, str], str]
+    wrappers: Callable[[Sequence[Instruction], Sequence[int]], str]
+    registers: dict[int, tuple[int, int]]
+    entry: Callable[[str, Sequence[tuple[str, str]], int, int], str]
+    box: int = 256
+
+
+@dataclass(frozen=True)
 class Machine:
     """What a kernel is planned for.
 
@@ -82,6 +122,7 @@ class Machine:
     atomics: dtypes that memory adds in at once. segment: bytes of one transaction with global memory.
     transposed: whether products are computed as D^T = B^T A^T, so that a lane holds neighbours of one row of D.
     parts: of the device, each with a cache of its own, to which programs are dealt in turn.
+    engine: copies and products that run beside the threads, if it has them.
     """
 
     target: str
@@ -109,6 +150,7 @@ class Machine:
     segment: int = 32
     direct: int = 0
     parts: int = 0
+    engine: Engine | None = None
 
     def products_for(self, a: str, b: str) -> list[MatrixOp]:
         """The instructions for operands of these element types, the preferred one first."""

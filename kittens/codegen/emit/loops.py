@@ -26,10 +26,10 @@ def op_program_id(writer: Writer, op: Op) -> None:
     names = [writer.fresh(v.name or f"program_{i}") for i, v in enumerate(op.results)]
     writer.names.update(zip(op.results, names, strict=False))
     if rank == 1:
-        writer.line(f"const kt_i64 {names[0]} = kt_program_x();")
+        writer.line(f"const kt_i64 {names[0]} = {writer.program};")
         return
     writer.line(
-        "kt_u32 program = kt_program_x();" if "program" not in writer.taken else "program = kt_program_x();"
+        f"{'' if 'program' in writer.taken else 'kt_u32 '}program = {writer.program};"
     )
     writer.taken.add("program")
     if op.attrs["order"] == "grouped":
@@ -131,7 +131,7 @@ def op_loop(writer: Writer, op: Op) -> None:
     depth = rings[0].depth if rings else 1
     slot = writer.fresh("slot") if rings else ""
     if rings:
-        writer.line("kt_barrier();")
+        writer.barrier()
         writer.line(f"// Tiles are loaded {depth - 1} passes ahead, into a ring of {depth}.")
         writer.open(f"for (int stage = 0; stage < {depth - 1}; ++stage)")
         ahead = writer.fresh("ahead")
@@ -166,7 +166,7 @@ def op_loop(writer: Writer, op: Op) -> None:
             if counted
             else f"kt_cp_async_wait<{depth - 2}>();"
         )
-        writer.line("kt_barrier();")
+        writer.barrier()
         ahead = writer.fresh("ahead")
         writer.line(f"const kt_i64 {ahead} = {name} + {depth - 1} * {step};")
         into = writer.fresh("into")
@@ -189,5 +189,5 @@ def op_loop(writer: Writer, op: Op) -> None:
     writer.close()
     if rings:
         wait_all(writer, rings)
-        writer.line("kt_barrier();")
+        writer.barrier()
     writer.scratch_busy = True

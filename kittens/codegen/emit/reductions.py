@@ -187,7 +187,7 @@ def _across_groups(
     writer.line(f"KT_EACH(r, {n}) kt_put({at} + {where} * {size}, {best}[r]);")
     if index:
         writer.line(f"KT_EACH(r, {n}) kt_put({at} + {slab * size} + {where} * 4, {index}[r]);")
-    writer.line("kt_barrier();")
+    writer.barrier()
     origin = f"(group / {step * count} * {step * count} + group % {step})" if writer.groups != count else "0"
     other = writer.fresh("other")
     writer.open(f"KT_EACH(r, {n})")
@@ -258,7 +258,7 @@ def op_cumsum(writer: Writer, op: Op) -> None:
         )
     if condition:
         writer.close()
-    writer.line("kt_barrier();")
+    writer.barrier()
     lines = total // extents[axis]
     writer.open(f"for (int each = tid; each < {lines}; each += {writer.plan.threads})")
     writer.line(f"const int from = each / {inner} * {inner * extents[axis]} + each % {inner};")
@@ -269,7 +269,7 @@ def op_cumsum(writer: Writer, op: Op) -> None:
     writer.line(f"kt_put({where}, total);")
     writer.close()
     writer.close()
-    writer.line("kt_barrier();")
+    writer.barrier()
     layout = writer.layout_of(result)
     name = writer.fresh(result.name or "t")
     writer.line(f"{c} {name}[{layout.registers}];")

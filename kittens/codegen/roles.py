@@ -1,0 +1,253 @@
+"""Plans in which one team of groups copies tiles and others compute, for machines whose engine does both beside the threads.
+
+The copying team runs a slice of the program, that which says where tiles lie, as far ahead as the rings allow. The
+computing teams start products on tiles that have come, and go on with what does not depend on them.
+"""
+
+from __future__ import annotations
+
+from kittens import layouts as lay
+from kittens.codegen.machine import Engine, Machine
+from kittens.codegen.placement import Placement, dtype_of, is_tile, place, shape, source_of
+from kittens.codegen.plan import Plan, Ring, Roles, Staged, divisor, loads_of_products
+from kittens.dtypes import BY_NAME
+from kittens.ir import Function, Op, TensorType, TileType, Value, base
+
+#: Shared memory left for what is not staged: sums over groups, results on their way out.
+_SPARE = 2048
+#: Slots are multiples of it: what the engine's widest swizzle repeats after.
+ALIGN = 1024
+_MOST = 8
+
+
+def assign(function: Function, machine: Machine) -> Plan | None:
+    """A plan with roles; None if the engine cannot make the function's products, or copy their operands."""
+    engine = machine.engine
+    assert engine is not None
+    products = [op for op in function.body.walk() if op.name in ("mma", "mma_scaled")]
+    teams = _teams(products, engine)
+    if not teams:
+        return None
+    plan = Plan(function, machine, place(function, machine, teams))
+    loads = loads_of_products(plan)
+    top = set(function.body.ops)
+    for load, loop in loads:
+        tile = _tile(load, machine)
+        if tile is None or not (load in top or (loop is not None and loop in top)):
+            return None
+        plan.staged[load.result] = tile
+        tile.loop = loop
+    if not plan.staged or not all(_readable(op, plan, engine) for op in products):
+        return None
+    if not all(_followed(load, function) for load, _ in loads):
+        return None
+    rings = _rings(plan, products)
+    late: dict[Op, Op] = {}
+    for loop in {op for op in function.body.ops if op.name == "loop"}:
+        inside = [op for op in loop.regions[0].walk() if op in set(products)]
+        if any(op not in loop.regions[0].ops for op in inside):
+            return None
+        last = _late(loop, plan)
+        if last is not None:
+            late[loop] = last
+    plan.roles = Roles(teams, rings, late)
+    return plan if _fit(plan, _SPARE) else None
+
+
+def _teams(products: list[Op], engine: Engine) -> int:
+    """How many teams share the rows of the products; 0 if the engine cannot make them."""
+    for op in products:
+        a, b = (dtype_of(x) for x in op.operands[:2])
+        if op.name != "mma" or a != b or a not in engine.products or dtype_of(op.result) != "float32":
+            return 0
+        (_, k), (m, n) = shape(op.operands[0]), shape(op.result)
+        rows, depth = lay.Tiled(engine.products[a].d).shape[0], lay.Tiled(engine.products[a].a).shape[1]
+        if m % rows or n % engine.step or (n > engine.most and n % engine.most) or k % depth or n < 16:
+            return 0
+    blocks = [shape(op.result)[0] // lay.Tiled(engine.products[dtype_of(op.operands[0])].d).shape[0] for op in products]
+    wide = max((shape(op.result)[1] for op in products), default=0)
+    # Three teams have fewer registers each: only where the sums are narrow.
+    return next((n for n in ((3, 2, 1) if wide <= 128 else (2, 1)) if all(b % n == 0 and b // n <= 2 for b in blocks)), 0)
+
+
+def axes_of(value: Value) -> tuple[Value, list[int | Value]] | None:
+    """The parameter behind a view, and what each of its axes is: an axis of the view, or at one index. None for slices."""
+    op = value.producer
+    if op is None:
+        assert isinstance(value.type, TensorType)
+        return value, list(range(value.type.rank))
+    inner = axes_of(op.operands[0])
+    if inner is None or op.name == "slice":
+        return None
+    parameter, axes = inner
+    if op.name == "permute":
+        place = {p: i for i, p in enumerate(op.attrs["perm"])}
+        return parameter, [place[a] if isinstance(a, int) else a for a in axes]
+    axis = op.attrs["axis"]
+    return parameter, [
+        (op.operands[1] if a == axis else a - (a > axis)) if isinstance(a, int) else a for a in axes
+    ]
+
+
+def _tile(load: Op, machine: Machine) -> Staged | None:
+    """The tile in shared memory that the engine copies a load to; None if it cannot."""
+    engine = machine.engine
+    assert engine is not None
+    found = axes_of(load.operands[0])
+    if found is None:
+        return None
+    parameter, axes = found
+    tensor = parameter.type
+    assert isinstance(tensor, TensorType)
+    size = tensor.dtype.bytes
+    if not 2 <= tensor.rank <= 5 or tensor.alignment < 16:
+        return None
+    if any(s.value != 1 and (s.value == 0 or divisor(s) * size % 16) for s in tensor.strides):
+        return None
+    runs = [axes[i] for i, s in enumerate(tensor.strides) if s.value == 1]
+    if len(runs) != 1 or not isinstance(runs[0], int):
+        return None
+    flipped = runs[0] == 0
+    rows, cols = shape(load.result)[::-1] if flipped else shape(load.result)
+    panel = next((p for p in (128, 64, 32) if cols * size % p == 0), 0)
+    if not panel or rows % 8 or rows > engine.box:
+        return None
+    shared = lay.panels((rows, cols), size, panel_bytes=panel, xors=machine.swizzles[panel])
+    return Staged(load, shared, flipped, panel)
+
+
+def _readable(op: Op, plan: Plan, engine: Engine) -> bool:
+    """Whether the engine can read both operands of a product."""
+    matrix = plan.placement.products[op]
+    dtype = dtype_of(op.operands[0])
+    for position, operand in enumerate(op.operands[:2]):
+        root, _ = source_of(operand)
+        if root in plan.staged:
+            if across(plan.staged[root], operand, position) and dtype in engine.along:
+                return False
+        elif position or not _as_it_lies(operand, plan.placement, matrix.a):
+            return False
+    return True
+
+
+def _as_it_lies(operand: Value, placement: Placement, layout: lay.Tiled | None) -> bool:
+    """Whether a computed left operand is in the registers where the engine takes it from."""
+    held = placement.layouts.get(operand)
+    return held is not None and layout is not None and lay.renaming(held, layout) is not None
+
+
+def across(staged: Staged, operand: Value, position: int) -> bool:
+    """Whether an operand's neighbours in shared memory lie along M or N, not along K."""
+    turned = source_of(operand)[1] != staged.flipped  # as it lies, columns are contiguous
+    return turned if position == 0 else not turned
+
+
+def _followed(load: Op, function: Function) -> bool:
+    """Whether the copying team can find out where a load's tile lies: by scalar arithmetic, loops' indices and scalar loads."""
+    seen: set[Value] = set()
+    todo = list(load.operands)
+    while todo:
+        value = todo.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        op = value.producer
+        if op is None:
+            continue
+        if op.regions or is_tile(value) or (op.name == "load" and base(op.operands[0]).name in function.stored()):
+            return False
+        todo += op.operands
+    return True
+
+
+def _rings(plan: Plan, products: list[Op]) -> list[Ring]:
+    """Tiles that the same products read go together."""
+    users: dict[Value, list[Op]] = {v: [] for v in plan.staged}
+    for op in products:
+        for operand in op.operands[:2]:
+            root, _ = source_of(operand)
+            if root in users and op not in users[root]:
+                users[root].append(op)
+    rings: dict[tuple[Op | None, tuple[Op, ...]], Ring] = {}
+    for value, staged in plan.staged.items():
+        key = (staged.loop, tuple(users[value]))
+        name = value.name or base(staged.load.operands[0]).name
+        rings.setdefault(key, Ring(name, [], tuple(users[value]), staged.loop)).tiles.append(staged)
+    return list(rings.values())
+
+
+def _late(loop: Op, plan: Plan) -> Op | None:
+    """The product that can be put off to the next pass: the last one, added to a carried sum, of a computed operand."""
+    region = loop.regions[0]
+    products = [op for op in region.ops if op in plan.placement.products]
+    if len(products) < 2:
+        return None
+    last = products[-1]
+    head = products[:-1]
+    computed, _ = source_of(last.operands[0])
+    yielded = region.ops[-1].operands
+    if computed in plan.staged or len(last.operands) != 3 or last.result not in yielded:
+        return None
+    if any(v is last.result for op in region.ops[:-1] for v in op.operands):
+        return None
+    # What heads a pass depends on staged tiles alone, so it can be started before the last pass has ended.
+    if any(source_of(v)[0] not in plan.staged for op in head for v in op.operands[:2]) or any(len(op.operands) == 3 for op in head):
+        return None
+    return last
+
+
+def sums_carried(loop: Op, op: Op) -> bool:
+    """Whether a product only adds to a sum that its loop carries."""
+    region = loop.regions[0]
+    if len(op.operands) != 3 or op.operands[2] not in region.args:
+        return False
+    n = len(loop.results)
+    argument = op.operands[2]
+    carried = region.args[len(region.args) - n :]
+    if argument not in carried or region.ops[-1].operands[carried.index(argument)] is not op.result:
+        return False
+    return not any(
+        v is op.result or (v is argument and other is not op)
+        for other in region.walk()
+        if other.name != "yield"
+        for v in other.operands
+    )
+
+
+def _fit(plan: Plan, spare: int) -> bool:
+    """Give slots and barriers their places, with as many slots as fit; False if two a loop do not."""
+    roles = plan.roles
+    assert roles is not None
+    room = plan.machine.shared_bytes - spare
+    for staged in plan.staged.values():
+        assert staged.shared.size % 128 == 0
+    for ring in roles.rings:
+        at = 0
+        for staged in ring.tiles:
+            staged.offset = at  # within the slot
+            at += -(-staged.shared.size // ALIGN) * ALIGN
+
+    def slot(ring: Ring) -> int:
+        return sum(-(-s.shared.size // ALIGN) * ALIGN for s in ring.tiles)
+
+    def total(deep: int, outside: int) -> int:
+        return sum((deep if r.loop is not None else outside) * (slot(r) + 16) for r in roles.rings)
+
+    ways = [(deep, outside) for deep in range(_MOST, 1, -1) for outside in (2, 1)]
+    ways.sort(key=lambda w: (min(w[0], 4) * 2 + w[1], w[0]), reverse=True)
+    fitting = next((w for w in ways if total(*w) <= room), None)
+    if fitting is None:
+        return False
+    at = 0
+    for ring in roles.rings:
+        ring.depth = fitting[0] if ring.loop is not None else fitting[1]
+        ring.offset = at
+        at += ring.depth * slot(ring)
+    for ring in roles.rings:
+        ring.bar = at
+        at += 16 * ring.depth
+    roles.end = plan.buffer_bytes = -(-at // 128) * 128
+    return True
+
+
+__all__ = ["ALIGN", "across", "assign", "axes_of", "sums_carried"]
