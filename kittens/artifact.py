@@ -22,14 +22,29 @@ from kittens.ir import TensorType, TileType, Type
 from kittens.targets import Target, parse
 from kittens.text import parse_type
 
-_FORMAT = 1
+_FORMAT = 2
+
+
+@dataclass(frozen=True)
+class TileMap:
+    """How hardware that knows a tensor's extents and strides copies tiles of it: what a parameter of kind "map" holds.
+
+    axes: of the tensor, from the contiguous one outwards. box: the elements of a copied tile along each of them. swizzle:
+    bytes within which 16-byte parts of a row change places in shared memory (32, 64 or 128; 0: they do not).
+    """
+
+    tensor: str
+    axes: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of emitted code: kind is "pointer", "extent", "stride", "scalar" or "grid".
+    """A parameter of emitted code: kind is "pointer", "extent", "stride", "map", "scalar" or "grid".
 
-    `name` and `axis` say whose pointer, extent or stride; `ctype` and `text` how the source declares it.
+    `name` and `axis` say whose pointer, extent or stride, `map` how a map copies `name`; `ctype` and `text` how the source
+    declares it.
     """
 
     kind: str
@@ -37,6 +52,7 @@ class Parameter:
     axis: int
     ctype: str
     text: str
+    map: TileMap | None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +63,8 @@ class Artifact:
     them that floats are added to in no fixed order. resources: what
     the compiled object says of itself (registers, spilled bytes, shared memory, ...). code is empty where the target
     compiles its source text at load time. packed: the kernel takes all pointers first, then one structure of the rest.
+    persistent: programs are dealt to at most that many blocks for each processor (0: a block for each program). cluster:
+    how many blocks run side by side and reach each other's memory.
     """
 
     kernel: str
@@ -65,6 +83,15 @@ class Artifact:
     resources: dict[str, Any] = field(default_factory=dict)
     asm: str = field(default="", repr=False)
     packed: bool = False
+    persistent: int = 0
+    cluster: int = 1
+
+    def blocks(self, programs: int, processors: int) -> int:
+        """How many blocks to start for so many programs on a device of so many processors: a multiple of the cluster."""
+        wanted = -(-programs // self.cluster) * self.cluster
+        if not self.persistent:
+            return wanted
+        return min(wanted, max(processors * self.persistent // self.cluster, 1) * self.cluster)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the artifact to a file, whole or not at all."""
@@ -132,10 +159,17 @@ def load(path: str | os.PathLike[str]) -> Artifact:
         raise ArgumentError(
             f"{os.fspath(path)} was saved by another version of kittens", hint="compile and save it again"
         )
-    about["parameters"] = tuple(Parameter(**p) for p in about["parameters"])
+    about["parameters"] = tuple(map(_parameter, about["parameters"]))
     about["signature"] = tuple((n, t) for n, t in about["signature"])
     about["written"], about["unordered"] = tuple(about["written"]), tuple(about["unordered"])
     return Artifact(code=code, source=source, asm=asm, **about)
+
+
+def _parameter(about: dict[str, Any]) -> Parameter:
+    """A parameter from what `asdict` and JSON made of it."""
+    of = about.pop("map")
+    tile = None if of is None else TileMap(of["tensor"], tuple(of["axes"]), tuple(of["box"]), of["swizzle"])
+    return Parameter(**about, map=tile)
 
 
 def _check(kernel: str, name: str, type: Type, argument: Argument) -> None:

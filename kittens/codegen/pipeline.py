@@ -53,6 +53,8 @@ def artifact(
         resources=resources,
         asm=asm,
         packed=source.packed,
+        persistent=source.persistent,
+        cluster=source.cluster,
     )
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kittens.arguments import Argument, ScalarArg, TensorArg, check_outputs
-from kittens.artifact import Artifact, Parameter
+from kittens.artifact import Artifact, Parameter, TileMap
 from kittens.errors import CheckError
+from kittens.sim.maps import MappedArray
 
 if TYPE_CHECKING:
     from kittens.sim import Program, Vendor
@@ -19,10 +20,21 @@ if TYPE_CHECKING:
 ORDERS = ("forward", "reverse")
 
 
+#: Processors of the simulated device: few, so that the blocks of a persistent kernel run several programs each.
+PROCESSORS = 3
+
+
 def values(
-    parameters: Sequence[Parameter], arguments: dict[str, Argument], grid: Sequence[int], pointer: Any
+    parameters: Sequence[Parameter],
+    arguments: dict[str, Argument],
+    grid: Sequence[int],
+    pointer: Callable[[str, TensorArg], Any],
+    mapped: Callable[[TileMap, TensorArg], Any] | None = None,
 ) -> list[Any]:
-    """The value of every parameter of an emitted kernel; pointer(name, tensor) gives those of tensors."""
+    """The value of every parameter of an emitted kernel.
+
+    pointer(name, tensor) gives those of tensors, mapped(map, tensor) those of maps, which some targets do not have.
+    """
     out: list[Any] = []
     for p in parameters:
         if p.kind == "grid":
@@ -35,6 +47,9 @@ def values(
         assert isinstance(argument, TensorArg)
         if p.kind == "pointer":
             out.append(pointer(p.name, argument))
+        elif p.kind == "map":
+            assert p.map is not None and mapped is not None, p
+            out.append(mapped(p.map, argument))
         else:
             out.append(np.int64(argument.shape[p.axis] if p.kind == "extent" else argument.strides[p.axis]))
     return out
@@ -69,6 +84,7 @@ def simulate(
     if programs == 0:
         return
     program = _program(vendor, arch, artifact.entry, artifact.source, tuple((locations or {}).items()))
+    blocks = artifact.blocks(programs, PROCESSORS)
     results: list[dict[str, Any]] = []
     for order in ORDERS:
         outputs: dict[str, Any] = {}
@@ -76,13 +92,17 @@ def simulate(
         def pointer(name: str, argument: TensorArg, outputs: dict[str, Any] = outputs) -> Any:
             if name not in artifact.written:
                 return argument.data
-            outputs[name] = _copy(argument.data)
+            if name not in outputs:
+                outputs[name] = _copy(argument.data)
             return outputs[name]
 
-        given = values(artifact.parameters, arguments, grid, pointer)
+        def mapped(map: TileMap, argument: TensorArg, pointer: Any = pointer) -> Any:
+            return MappedArray(pointer(map.tensor, argument), map.axes, map.box, map.swizzle)
+
+        given = values(artifact.parameters, arguments, grid, pointer, mapped)
         if artifact.packed:
             given = packed(artifact.parameters, given)
-        program.run(programs, artifact.threads, given, shared_bytes=artifact.shared_bytes, order=order)
+        program.run(blocks, artifact.threads, given, shared_bytes=artifact.shared_bytes, order=order)
         results.append(outputs)
     for name, first in results[0].items():
         for order, other in zip(ORDERS[1:], results[1:], strict=False):

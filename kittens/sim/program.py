@@ -15,6 +15,7 @@ import numpy as np
 
 from kittens.errors import ArgumentError
 from kittens.sim.faults import KINDS, SimulationFault
+from kittens.sim.maps import MappedArray
 from kittens.sim.toolchain import Unit, build_library, check_unit
 from kittens.sim.vendor import DEVICE, Vendor
 
@@ -118,7 +119,7 @@ class Program:
     ) -> Counts:
         """Run every program of the grid; arrays are changed in place.
 
-        args          one for each parameter: an array for a buffer; a number or bytes for a value
+        args          one for each parameter: an array for a buffer; a number, bytes or a MappedArray for a value
         shared_bytes  of shared memory that a program has
         order         of lanes, groups and programs: "forward", "reverse", or a number that seeds a random one
         checks        of shared memory: races, unwritten bytes, asynchronous copies; bounds always are checked
@@ -178,11 +179,14 @@ class _Values:
         self.buffers: list[Any] = []
         self.extents: list[_Extent] = []
         self.kept: list[np.ndarray] = []
+        self.tagged: dict[int, int] = {}  # pointers as kernels see them, by the array's identity
 
     def add(self, number: int, parameter: Parameter, value: Any) -> None:
         if parameter.buffer:
             self.buffers.append(ctypes.c_uint64(self._pointer(number, value)))
             return
+        if isinstance(value, MappedArray):
+            value = value.encoded(self._pointer(number, value.array))
         raw = _raw(value, parameter.bytes)
         if raw is None:
             raise ArgumentError(
@@ -201,12 +205,15 @@ class _Values:
             raise ArgumentError(
                 f"argument {number} of {self.kernel} is a buffer: an array, not {type(value).__name__}"
             )
+        if id(value) in self.tagged:  # a buffer and its maps are one buffer
+            return self.tagged[id(value)]
         if len(self.extents) == _MAX_BUFFERS:
             raise ArgumentError(f"more than {_MAX_BUFFERS} buffers")
         low, high = _byte_bounds(value)
         self.kept.append(value)
         self.extents.append(_Extent(low, high - low, value.flags.writeable, number))
-        return len(self.extents) << 48 | value.ctypes.data
+        self.tagged[id(value)] = len(self.extents) << 48 | value.ctypes.data
+        return self.tagged[id(value)]
 
     def bind(self, launch: _Launch) -> None:
         """Fill in the launch. It holds addresses only: this object must outlive the run."""

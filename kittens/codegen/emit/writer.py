@@ -40,7 +40,8 @@ from kittens.opset.elementwise import COMPARISONS
 class Source:
     """An emitted kernel: its text, its parameters in order, threads and shared bytes, and the Python lines it came from.
 
-    `packed`: the kernel takes all pointers first, and then one structure of all that is no pointer.
+    `packed`: the kernel takes all pointers first, and then one structure of all that is no pointer. `persistent` and
+    `cluster` are as in `Artifact`.
     """
 
     text: str
@@ -50,6 +51,8 @@ class Source:
     shared_bytes: int
     locations: dict[int, tuple[str, int]]
     packed: bool = False
+    persistent: int = 0
+    cluster: int = 1
 
     def __str__(self) -> str:
         return self.text

@@ -1,0 +1,117 @@
+"""Maps of tensors, and grids of blocks that run several programs: saved, loaded, and as the simulator hands them over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import kittens as kt
+from kittens.arguments import adopt
+from kittens.artifact import Artifact, Parameter, TileMap
+from kittens.backends.cuda.sim import VENDOR
+from kittens.codegen.simulate import PROCESSORS, simulate
+from kittens.sim.maps import MAP_BYTES, MappedArray
+
+# y[i, j] = x[i, j] for x of uint16 by way of its map, block by block; each block counts itself and writes down the map.
+SOURCE = """
+#include "kt_cuda.h"
+struct alignas(64) seen_map {
+  kt_u64 base; kt_u32 rank, element, swizzle, zero, extents[5], gap; kt_u64 strides[5]; kt_u16 box[5];
+};
+extern "C" __global__ void copy(kt_in x, seen_map x_map, kt_out y, seen_map y_map, kt_out said, kt_i32 grid_0) {
+  kt_u32 lane = kt_thread();
+  if (lane == 0u) kt_atomic_add_i32(said, 1);
+  if (lane == 0u && kt_program_x() == 0u) {
+    kt_u64 words[] = {x_map.rank, x_map.element, x_map.swizzle, x_map.zero, x_map.extents[0], x_map.extents[1],
+                      x_map.extents[2], x_map.strides[0], x_map.strides[1], x_map.strides[2], x_map.box[0], x_map.box[1],
+                      x_map.box[2], kt_u64(x_map.base == kt_u64(x)), kt_u64(y_map.base == kt_u64(y))};
+    for (kt_u32 i = 0u; i < 15u; i++) kt_st_global_b32(said + 4u * (i + 1u), kt_u32(words[i]));
+  }
+  for (kt_u32 row = kt_program_x(); row < kt_u32(grid_0); row += BLOCKS)
+    for (kt_u32 i = lane; i < x_map.extents[0]; i += 32u)
+      kt_st_global_b16(kt_out(y_map.base + row * y_map.strides[1] + i * 2u),
+                       kt_ld_global_b16(kt_in(x_map.base + row * x_map.strides[1] + i * 2u)));
+}
+"""
+
+
+def artifact(persistent: int = 0, cluster: int = 1, swizzle: int = 64, blocks: int = 1 << 30) -> Artifact:
+    def tensor(name: str, c: str) -> list[Parameter]:
+        tile = TileMap(name, (1, 0), (32, 8), swizzle)
+        return [
+            Parameter("pointer", name, 0, c, name),
+            Parameter("map", name, 0, "seen_map", f"{name}_map", tile),
+        ]
+
+    return Artifact(
+        "copy", "cuda:sm_90a", b"", SOURCE.replace("BLOCKS", f"{blocks}u"), "copy",
+        parameters=(
+            *tensor("x", "kt_in"), *tensor("y", "kt_out"), Parameter("pointer", "said", 0, "kt_out", "said"),
+            Parameter("grid", "", 0, "kt_i32", "grid_0"),
+        ),
+        threads=32, written=("said", "y"), persistent=persistent, cluster=cluster,
+    )  # fmt: skip
+
+
+def run(made: Artifact, x: np.ndarray, y: np.ndarray) -> list[int]:
+    said = np.zeros(16, np.int32)
+    arguments = {n: adopt(v, n) for n, v in {"x": x, "y": y, "said": said}.items()}
+    simulate(made, VENDOR, "sm_90a", arguments, (x.shape[0],))
+    return said.tolist()
+
+
+def test_blocks_of_persistent_kernels_and_of_clusters() -> None:
+    assert [artifact().blocks(n, 132) for n in (1, 7, 5000)] == [1, 7, 5000]
+    assert [artifact(persistent=2).blocks(n, 132) for n in (1, 263, 264, 5000)] == [1, 263, 264, 264]
+    assert [artifact(cluster=2).blocks(n, 132) for n in (1, 2, 5)] == [2, 2, 6]
+    assert [artifact(persistent=1, cluster=4).blocks(n, 7) for n in (1, 5, 100)] == [4, 4, 4]
+    assert artifact(persistent=1, cluster=4).blocks(100, 3) == 4
+
+
+def test_maps_are_saved_and_loaded(tmp_path: Path) -> None:
+    made = artifact(persistent=2, cluster=2)
+    made.save(tmp_path / "copy.kittens")
+    assert kt.load(tmp_path / "copy.kittens") == made
+
+
+def test_a_saved_kernel_of_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kittens.artifact._FORMAT", 1)
+    artifact().save(tmp_path / "old.kittens")
+    monkeypatch.undo()
+    with pytest.raises(kt.ArgumentError, match="another version"):
+        kt.load(tmp_path / "old.kittens")
+
+
+def test_the_bytes_of_a_map() -> None:
+    x = np.zeros((3, 5, 64), ml_dtypes.bfloat16)[:, ::-1, :40]
+    raw = MappedArray(x, (2, 1, 0), (40, 2, 1), 128).encoded(0x0001_0000_0000_1230)
+    assert len(raw) == MAP_BYTES
+    assert np.frombuffer(raw, "<u8", 1)[0] == 0x0001_0000_0000_1230
+    assert np.frombuffer(raw, "<u4", 4, 8).tolist() == [3, 2, 128, 0]
+    assert np.frombuffer(raw, "<u4", 5, 24).tolist() == [40, 5, 3, 0, 0]
+    assert np.frombuffer(raw, "<i8", 5, 48).tolist() == [2, -128, 640, 0, 0]
+    assert np.frombuffer(raw, "<u2", 5, 88).tolist() == [40, 2, 1, 0, 0]
+    assert not any(raw[98:])
+
+
+def test_simulated_kernels_read_and_write_through_maps() -> None:
+    pytest.importorskip("ziglang")
+    x = np.arange(20 * 48, dtype=np.uint16).reshape(20, 48)[:, :40]
+    y = np.zeros((20, 40), np.uint16)
+    said = run(artifact(), x, y)
+    assert (y == x).all()
+    assert said == [20, 2, 2, 64, 0, 40, 20, 0, 2, 96, 0, 32, 8, 0, 1, 1]
+
+
+def test_simulated_persistent_kernels_run_several_programs_a_block() -> None:
+    pytest.importorskip("ziglang")
+    x = np.arange(20 * 8, dtype=np.uint16).reshape(20, 8)
+    y = np.zeros_like(x)
+    assert run(artifact(persistent=2, blocks=2 * PROCESSORS), x, y)[0] == 2 * PROCESSORS
+    assert (y == x).all()
+    z = np.zeros_like(x)
+    run(artifact(persistent=2), x, z)  # a kernel that runs one program a block leaves the rest undone
+    assert (z != x).any()
