@@ -15,6 +15,8 @@ from kittens.ir import Extent, Function, Op, Region, TensorType, Value, base
 from kittens.layouts import Cost, Shared, Tiled, transpose
 
 ALIGN = 128
+#: Tiles that the engine copies begin at multiples of it: what its widest swizzle repeats after.
+ENGINE_ALIGN = 1024
 
 
 @dataclass
@@ -43,12 +45,12 @@ class Staged:
         return -(-self.shared.size // ALIGN) * ALIGN
 
 
-@dataclass
+@dataclass(eq=False)
 class Ring:
     """Slots in shared memory through which tiles go from the threads that copy to those that compute.
 
-    tiles: copied together. users: the products that read them; a slot is free when all have. offset and bar: of the first slot, and
-    of the barriers (for each slot that it is full, then for each that it is empty), in bytes of shared memory.
+    tiles: copied together. users: the products that read them; a slot is free when all have. bar: where the barriers are in
+    shared memory (for each slot that it is full, then for each that it is empty).
     """
 
     name: str
@@ -56,12 +58,11 @@ class Ring:
     users: tuple[Op, ...]
     loop: Op | None
     depth: int = 1
-    offset: int = 0
     bar: int = 0
 
     @property
     def slot_bytes(self) -> int:
-        return sum(s.slot_bytes for s in self.tiles)
+        return sum(-(-s.shared.size // ENGINE_ALIGN) * ENGINE_ALIGN for s in self.tiles)
 
     @property
     def bytes(self) -> int:

@@ -9,14 +9,12 @@ from __future__ import annotations
 from kittens import layouts as lay
 from kittens.codegen.machine import Engine, Machine
 from kittens.codegen.placement import Placement, dtype_of, is_tile, place, shape, source_of
-from kittens.codegen.plan import Plan, Ring, Roles, Staged, divisor, loads_of_products
+from kittens.codegen.plan import ENGINE_ALIGN, Plan, Ring, Roles, Staged, divisor, loads_of_products
 from kittens.dtypes import BY_NAME
 from kittens.ir import Function, Op, TensorType, TileType, Value, base
 
 #: Shared memory left for what is not staged: sums over groups, results on their way out.
 _SPARE = 2048
-#: Slots are multiples of it: what the engine's widest swizzle repeats after.
-ALIGN = 1024
 _MOST = 8
 
 
@@ -41,12 +39,12 @@ def assign(function: Function, machine: Machine) -> Plan | None:
         return None
     if not all(_followed(load, function) for load, _ in loads):
         return None
+    direct = [*function.body.ops, *(x for op in function.body.ops if op.name == "loop" for x in op.regions[0].ops)]
+    if any(op not in direct for op in products):
+        return None
     rings = _rings(plan, products)
     late: dict[Op, Op] = {}
     for loop in {op for op in function.body.ops if op.name == "loop"}:
-        inside = [op for op in loop.regions[0].walk() if op in set(products)]
-        if any(op not in loop.regions[0].ops for op in inside):
-            return None
         last = _late(loop, plan)
         if last is not None:
             late[loop] = last
@@ -186,7 +184,11 @@ def _late(loop: Op, plan: Plan) -> Op | None:
     head = products[:-1]
     computed, _ = source_of(last.operands[0])
     yielded = region.ops[-1].operands
-    if computed in plan.staged or len(last.operands) != 3 or last.result not in yielded:
+    if computed in plan.staged or len(last.operands) != 3 or yielded.count(last.result) != 1:
+        return None
+    at = yielded.index(last.result)
+    argument = region.args[len(region.args) - len(loop.results) + at]
+    if argument in yielded:
         return None
     if any(v is last.result for op in region.ops[:-1] for v in op.operands):
         return None
@@ -204,7 +206,10 @@ def sums_carried(loop: Op, op: Op) -> bool:
     n = len(loop.results)
     argument = op.operands[2]
     carried = region.args[len(region.args) - n :]
-    if argument not in carried or region.ops[-1].operands[carried.index(argument)] is not op.result:
+    yielded = region.ops[-1].operands
+    if argument not in carried or yielded[carried.index(argument)] is not op.result:
+        return False
+    if yielded.count(op.result) != 1 or argument in yielded:
         return False
     return not any(
         v is op.result or (v is argument and other is not op)
@@ -219,30 +224,22 @@ def _fit(plan: Plan, spare: int) -> bool:
     roles = plan.roles
     assert roles is not None
     room = plan.machine.shared_bytes - spare
-    for staged in plan.staged.values():
-        assert staged.shared.size % 128 == 0
-    for ring in roles.rings:
-        at = 0
-        for staged in ring.tiles:
-            staged.offset = at  # within the slot
-            at += -(-staged.shared.size // ALIGN) * ALIGN
-
-    def slot(ring: Ring) -> int:
-        return sum(-(-s.shared.size // ALIGN) * ALIGN for s in ring.tiles)
 
     def total(deep: int, outside: int) -> int:
-        return sum((deep if r.loop is not None else outside) * (slot(r) + 16) for r in roles.rings)
+        return sum((deep if r.loop is not None else outside) * (r.slot_bytes + 16) for r in roles.rings)
 
-    ways = [(deep, outside) for deep in range(_MOST, 1, -1) for outside in (2, 1)]
-    ways.sort(key=lambda w: (min(w[0], 4) * 2 + w[1], w[0]), reverse=True)
+    # Two slots outside loops: the next program's tiles come while this one's are read.
+    ways = [(deep, outside) for outside in (2, 1) for deep in range(_MOST, 1, -1)]
     fitting = next((w for w in ways if total(*w) <= room), None)
     if fitting is None:
         return False
     at = 0
     for ring in roles.rings:
         ring.depth = fitting[0] if ring.loop is not None else fitting[1]
-        ring.offset = at
-        at += ring.depth * slot(ring)
+        for staged in ring.tiles:  # of the first slot
+            staged.offset, staged.depth = at, ring.depth
+            at += -(-staged.shared.size // ENGINE_ALIGN) * ENGINE_ALIGN
+        at += (ring.depth - 1) * ring.slot_bytes
     for ring in roles.rings:
         ring.bar = at
         at += 16 * ring.depth
@@ -250,4 +247,4 @@ def _fit(plan: Plan, spare: int) -> bool:
     return True
 
 
-__all__ = ["ALIGN", "across", "assign", "axes_of", "sums_carried"]
+__all__ = ["across", "assign", "axes_of", "sums_carried"]

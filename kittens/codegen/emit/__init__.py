@@ -15,6 +15,7 @@ from kittens.codegen.emit import (
     messages,
     products,
     reductions,
+    roles,
 )
 from kittens.codegen.emit.text import fit
 from kittens.codegen.emit.writer import Source, Writer, parameters
@@ -28,6 +29,8 @@ HANDLERS["elementwise"] = elementwise.elementwise
 
 def emit(plan: Plan) -> Source:
     """Write the source of a plan."""
+    if plan.roles is not None:
+        return roles.source(plan, HANDLERS)
     return Writer(plan, HANDLERS).source()
 
 

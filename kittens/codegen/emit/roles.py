@@ -1,0 +1,598 @@
+"""The text of a plan with roles: one team copies tiles through rings, the others compute.
+
+Barriers in shared memory say of each slot of a ring that it is full (its bytes have come) or empty (every group has read
+it). A position in a ring is a slot and a phase, which flips each time round. Products are started and waited for later:
+`Compute.flights` are those under way, oldest first; an operation that reads a result waits for it, no sooner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from kittens import layouts as lay
+from kittens.artifact import Parameter, TileMap
+from kittens.codegen import cexpr
+from kittens.codegen.emit.loops import carry_over, declare_carried, op_loop
+from kittens.codegen.emit.products import _pack
+from kittens.codegen.emit.writer import Source, Writer, heading
+from kittens.codegen.machine import Engine, Instruction
+from kittens.codegen.placement import dtype_of, is_tile, shape, source_of
+from kittens.codegen.plan import Plan, Ring, Roles, Staged
+from kittens.codegen.roles import across, axes_of, sums_carried
+from kittens.codegen.views import cname
+from kittens.dtypes import BY_NAME
+from kittens.errors import InternalError, UnavailableError
+from kittens.ir import Op, Region, TensorType, Value
+
+Handler = Callable[[Writer, Op], None]
+
+
+@dataclass(eq=False)
+class Flight:
+    """A product under way: the array that it writes, the values there, and the ring slots to hand back after it."""
+
+    op: Op
+    sums: str
+    values: set[Value]
+    slots: list[Ring] = field(default_factory=list)
+
+
+class Compute(Writer):
+    """Writes what the computing teams do."""
+
+    def __init__(self, plan: Plan, handlers: Mapping[str, Handler]):
+        own = {
+            **handlers,
+            "mma": _product,
+            "load": lambda w, op: _arrived(w, op) if op.result in w.plan.staged else handlers["load"](w, op),
+            "loop": lambda w, op: _loop(w, op),
+        }
+        super().__init__(plan, {name: _settled(handler) for name, handler in own.items()})
+        assert plan.roles is not None and plan.machine.engine is not None
+        self.roles: Roles = plan.roles
+        self.engine: Engine = plan.machine.engine
+        self.flights: list[Flight] = []
+        self.instructions: dict[Instruction, None] = {}
+        self.sizes: dict[int, None] = {}
+        self.descriptors: dict[tuple[Value, int, bool], str] = {}
+        self.kept: dict[Ring, str] = {}  # rings whose slots are handed back a pass later: where the slot's number is
+        self.pending: dict[Ring, set[Op]] = {}
+        self.meet = f"kt_barrier_named(1, {plan.threads});"
+
+
+def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
+    """The source of a plan with roles."""
+    roles, engine, machine, function = plan.roles, plan.machine.engine, plan.machine, plan.function
+    assert roles is not None and engine is not None
+    copying = engine.team * machine.lanes
+    compute = Compute(plan, handlers)
+    maps: dict[TileMap, Parameter] = {}
+    copy = _copying(plan, handlers, maps)
+
+    compute.program = copy.program
+    compute.indent = "    "
+    _positions(compute, 0)
+    _programs(compute)
+    compute.region(function.body)
+    _land(compute, len(compute.flights))
+    for ring in roles.rings:
+        if ring.loop is None:
+            _hand_back(compute, ring)
+    compute.close()
+
+    plan.scratch_bytes = compute.scratch_bytes
+    shared = roles.end + compute.scratch_bytes
+    if shared > machine.shared_bytes:
+        raise UnavailableError(
+            f"{function.name} needs {shared} bytes of shared memory, {machine.target} has {machine.shared_bytes}",
+            hint="use smaller tiles (the kernel's tunables)",
+            location=function.location,
+        )
+    parameters = (*maps.values(), *compute.parameters)
+    threads = copying + plan.threads
+    entry = f"{function.name}_kernel"
+    text = heading(plan)
+    text.append(engine.wrappers(list(compute.instructions), list(compute.sizes)))
+    text.append(engine.entry(entry, [(p.ctype, p.text) for p in parameters], threads, shared))
+    text.append(f"  KT_SHARED_MEMORY(smem, {shared});")
+    for ring in roles.rings:
+        text.append(f"  const kt_smem {ring.name}_full = smem + {ring.bar}, {ring.name}_empty = smem + {ring.bar + 8 * ring.depth};")
+    text.append(f"  const int team = kt_uniform(int(kt_thread()) / {copying});  // the first copies, the others compute")
+    text += ["  if (kt_thread() == 0) {"]
+    text += [f"    kt_map_prefetch({p.text});" for p in maps.values()]
+    for ring in roles.rings:
+        each = f"KT_EACH(i, {ring.depth}) " if ring.depth > 1 else ""
+        at = " + i * 8" if ring.depth > 1 else ""
+        text.append(f"    {each}kt_bar_init({ring.name}_full{at}, 1);")
+        text.append(f"    {each}kt_bar_init({ring.name}_empty{at}, {plan.placement.groups});")
+    text += ["    kt_bar_fence();", "  }", "  kt_barrier();"]
+    total = " * ".join(f"kt_u32(grid_{i})" for i in range(function.grid_rank))
+    text.append(f"  const kt_u32 programs = {total};")
+    fewer, more = engine.registers.get(roles.teams, (0, 0))
+    text.append("  if (team == 0) {")
+    if fewer:
+        text.append(f"    kt_registers_fewer<{fewer}>();")
+    text.append("    if (kt_thread() == 0) {")
+    text += [*copy.lines, "    }", "  } else {"]
+    if more:
+        text.append(f"    kt_registers_more<{more}>();")
+    text += ["  " + line for line in compute.definitions(copying)]
+    text += [*compute.lines, "  }", "}", ""]
+    return Source(
+        machine.dialect.finish("\n".join(text)), entry, parameters, threads, shared, compute.locations, persistent=1
+    )  # fmt: skip
+
+
+def _positions(writer: Writer, phase: int) -> None:
+    """Declare where a role stands in each ring: those who copy find all slots empty, those who compute find none full."""
+    assert writer.plan.roles is not None
+    for ring in writer.plan.roles.rings:
+        slot = f"int {ring.name}_slot = 0; " if ring.depth > 1 else ""
+        writer.line(f"{slot}kt_u32 {ring.name}_phase = {phase};")
+        writer.taken |= {f"{ring.name}_slot", f"{ring.name}_phase"}
+
+
+def _programs(writer: Writer) -> None:
+    """Open the loop over the programs that this block takes."""
+    number = writer.program
+    writer.open(f"for (kt_u32 {number} = kt_program_x(); {number} < programs; {number} += kt_blocks())")
+
+
+def _slot(ring: Ring) -> str:
+    return f"{ring.name}_slot" if ring.depth > 1 else "0"
+
+
+def _bar(ring: Ring, which: str, slot: str = "") -> str:
+    slot = slot or _slot(ring)
+    return f"{ring.name}_{which}" + (f" + {slot} * 8" if slot != "0" else "")
+
+
+def _advance(writer: Writer, ring: Ring) -> None:
+    flip = f"{ring.name}_phase ^= 1;"
+    if ring.depth > 1:
+        writer.line(f"if (++{ring.name}_slot == {ring.depth}) {{ {ring.name}_slot = 0; {flip} }}")
+    else:
+        writer.line(flip)
+
+
+# The copying team.
+
+
+def _copying(plan: Plan, handlers: Mapping[str, Handler], maps: dict[TileMap, Parameter]) -> Writer:
+    """What one thread of the copying team does: the slice of the program that says where tiles lie, and their copies."""
+    writer = Writer(plan, handlers)
+    writer.indent = "      "
+    writer.taken |= {"programs", "team"}
+    writer.program = writer.fresh("number")
+    _positions(writer, 1)
+    _programs(writer)
+    _slice(writer, plan.function.body, _wanted(plan), maps)
+    writer.close()
+    return writer
+
+
+def _wanted(plan: Plan) -> set[Op]:
+    """The operations that tell where tiles lie, and how often loops that copy run."""
+    assert plan.roles is not None
+    loops = {ring.loop for ring in plan.roles.rings if ring.loop is not None}
+    todo = [v for value in plan.staged for v in (value.producer.operands if value.producer else ())]
+    todo += [v for loop in loops for v in loop.operands[:3]]
+    found: set[Op] = set()
+    while todo:
+        op = todo.pop().producer
+        if op is not None and op not in found:
+            found.add(op)
+            todo += op.operands
+    return found
+
+
+def _slice(writer: Writer, region: Region, wanted: set[Op], maps: dict[TileMap, Parameter]) -> None:
+    roles = writer.plan.roles
+    assert roles is not None
+    started: set[Op] = set()
+    for op in region.ops:
+        ring = next((r for r in roles.rings if any(s.load is op for s in r.tiles)), None)
+        if ring is not None:
+            if not any(s.load in started for s in ring.tiles):
+                writer.locate(op)
+                writer.line(f"kt_bar_wait({_bar(ring, 'empty')}, {ring.name}_phase);")
+                writer.line(f"kt_bar_expect({_bar(ring, 'full')}, {ring.bytes});")
+            started.add(op)
+            _copy(writer, ring, next(s for s in ring.tiles if s.load is op), maps)
+            if all(s.load in started for s in ring.tiles):
+                _advance(writer, ring)
+        elif op.name == "loop" and any(r.loop is op for r in roles.rings):
+            lo, hi, step = map(writer.scalar, op.operands[:3])
+            index = op.regions[0].args[0]
+            name = writer.names[index] = writer.fresh(index.name or "pass")
+            writer.open(f"for (kt_i64 {name} = {lo}; {name} < {hi}; {name} += {step})")
+            _slice(writer, op.regions[0], wanted, maps)
+            writer.close()
+        elif op in wanted and op.name not in ("const", "dim", "index", "slice", "permute"):
+            (writer.handlers.get(op.name) or writer.handlers["elementwise"])(writer, op)
+
+
+def _copy(writer: Writer, ring: Ring, staged: Staged, maps: dict[TileMap, Parameter]) -> None:
+    """Start the copy of one tile, a panel of columns at a time."""
+    op, size = staged.load, staged.shared.itemsize
+    rows, cols = staged.shared.shape
+    columns = staged.width // size
+    found = axes_of(op.operands[0])
+    assert found is not None
+    parameter, axes = found
+    assert isinstance(parameter.type, TensorType)
+    inner = axes.index(0 if staged.flipped else 1)
+    outer = axes.index(1 if staged.flipped else 0)
+    order = (inner, outer, *(i for i in reversed(range(len(axes))) if i not in (inner, outer)))
+    box = tuple(columns if i == inner else rows if i == outer else 1 for i in order)
+    tile = TileMap(parameter.name, order, box, staged.width)
+    if tile not in maps:
+        taken = {p.text for p in maps.values()} | writer.taken
+        name = f"{cname(parameter.name)}_map"
+        while name in taken:
+            name += "_"
+        maps[tile] = Parameter("map", parameter.name, 0, "kt_map", name, tile)
+    extents = shape(op.result)
+    places = []
+    for i in order:
+        axis = axes[i]
+        if isinstance(axis, int):
+            text = writer.scalar(op.operands[1 + axis])
+            places.append(f"kt_position({text}, {extents[axis]})" if text != "kt_i64(0)" else "0")
+        else:
+            places.append(f"kt_position({writer.scalar(axis)}, 1)")
+    at = f"smem + {staged.offset}" if staged.offset else "smem"
+    if ring.depth > 1:
+        at += f" + {_slot(ring)} * {ring.slot_bytes}"
+    first = places[0]
+    each = ""
+    if cols > columns:
+        panel = rows * staged.width
+        each = f"KT_EACH(panel, {cols // columns}) "
+        at += f" + panel * {panel}"
+        first = f"{first} + panel * {columns}" if first != "0" else f"panel * {columns}"
+    writer.line(f"{each}kt_tile_load({at}, {maps[tile].text}, {_bar(ring, 'full')}, {', '.join([first, *places[1:]])});")
+
+
+# The computing teams.
+
+
+def _settled(handler: Handler) -> Handler:
+    """A handler that first waits for the products whose results its operation reads."""
+
+    def run(writer: Writer, op: Op) -> None:
+        assert isinstance(writer, Compute)
+        if op.regions:
+            _land(writer, len(writer.flights))
+        for value in op.operands:
+            _settle(writer, value)
+        handler(writer, op)
+
+    return run
+
+
+def _settle(writer: Compute, value: Value) -> None:
+    while value.producer is not None and value.producer.name in ("broadcast", "transpose", "reshape"):
+        value = value.producer.operands[0]
+    for i, flight in enumerate(writer.flights):
+        if value in flight.values:
+            _land(writer, i + 1)
+            return
+
+
+def _land(writer: Compute, count: int) -> None:
+    """Wait until only the products behind the oldest `count` are under way, and hand back the slots that they read."""
+    if not count:
+        return
+    landed, writer.flights = writer.flights[:count], writer.flights[count:]
+    first, *others = dict.fromkeys(f.sums for f in landed)
+    writer.line(f"kt_wgmma_wait<{len(writer.flights)}>({first});")
+    for sums in others:
+        writer.line(f"kt_wgmma_pin({sums});")
+    for flight in landed:
+        for ring in flight.slots:
+            _hand_back(writer, ring)
+
+
+def _hand_back(writer: Compute, ring: Ring) -> None:
+    """Tell the copying team that this group has read a slot."""
+    kept = writer.kept.get(ring)
+    writer.line(f"if (lane == 0) kt_bar_arrive({_bar(ring, 'empty', kept or '')});")
+    if kept is None:
+        _advance(writer, ring)
+
+
+def _arrived(writer: Writer, op: Op) -> None:
+    """A load that was staged: outside loops it is waited for where it stands, in loops by the first product that reads it."""
+    assert isinstance(writer, Compute)
+    ring = _ring(writer, op.result)
+    if ring.loop is None and ring.tiles[-1].load is op:
+        writer.locate(op)
+        writer.line(f"kt_bar_wait({_bar(ring, 'full')}, {ring.name}_phase);")
+
+
+def _ring(writer: Compute, value: Value) -> Ring:
+    return next(r for r in writer.roles.rings if any(s.load.result is value for s in r.tiles))
+
+
+def _product(writer: Writer, op: Op) -> None:
+    """A product outside loops, or in one that carries nothing of it under way."""
+    assert isinstance(writer, Compute)
+    layout = writer.plan.placement.products[op].layout
+    sums = writer.fresh(op.result.name or "product")
+    writer.line(f"float {sums}[{layout.registers}];")
+    if len(op.operands) == 3:
+        read = writer.reader(op.operands[2], layout)
+        writer.line(f"KT_EACH(r, {layout.registers}) {sums}[r] = {read('r')};")
+    _start(writer, op, sums, {op.result})
+    writer.held[op.result] = (sums, layout)
+
+
+def _start(writer: Compute, op: Op, sums: str, values: set[Value], words: str = "", *, again: bool = False) -> None:
+    """Start a product. `again`: the one before of the same sums may still be under way. `words`: its left operand, if packed."""
+    writer.locate(op)
+    matrix, engine = writer.plan.placement.products[op], writer.engine
+    dtype = dtype_of(op.operands[0])
+    size = BY_NAME[dtype].bytes
+    rings: list[Ring] = []
+    for operand in op.operands[:2]:
+        root, _ = source_of(operand)
+        if root in writer.plan.staged:
+            ring = _ring(writer, root)
+            if ring.loop is None or ring in rings:
+                continue
+            rings.append(ring)
+            if ring not in writer.pending:
+                writer.line(f"kt_bar_wait({_bar(ring, 'full')}, {ring.name}_phase);")
+                writer.pending[ring] = set(ring.users)
+    left, _ = source_of(op.operands[0])
+    if left not in writer.plan.staged and not words:
+        words = _words(writer, op)
+    lies = [across(writer.plan.staged[r], x, i) if (r := source_of(x)[0]) in writer.plan.staged else False
+            for i, x in enumerate(op.operands[:2])]  # fmt: skip
+    mt, nt, steps = matrix.tiles
+    n = nt * 8
+    columns = min(n, engine.most)
+    assert matrix.team is not None
+    rows, depth = lay.Tiled(matrix.team.d).shape[0], lay.Tiled(matrix.team.a).shape[1]
+    instruction = Instruction(dtype, columns, depth, bool(words), (lies[0], lies[1]))
+    writer.instructions[instruction] = None
+    writer.sizes[matrix.layout.registers] = None
+    writer.open("")
+    writer.lines[-1] = writer.indent[:-2] + "{"
+    b = _described(writer, op, 1, lies[1], "b_at")
+    a = "" if words else _described(writer, op, 0, lies[0], "a_at")
+    if not again:
+        writer.line(f"kt_wgmma_pin({sums});")
+    writer.line("kt_wgmma_fence();")
+    for i in range(mt):
+        for j in range(n // columns):
+            first = (i * nt + j * (columns // 8)) * 4
+            right = _stepped(writer, op, 1, lies[1], j * columns, steps, depth * size)
+            if words:
+                per = depth * size // 8  # 32-bit words of one step
+                text = ", ".join(f"{words}[{_word(i, steps, per, w)}]" for w in range(per))
+            else:
+                text = a + _stepped(writer, op, 0, lies[0], i * rows, steps, depth * size)
+            add = "true" if len(op.operands) == 3 else "kk > 0" if steps > 1 else "false"
+            each = f"KT_EACH(kk, {steps}) " if steps > 1 else ""
+            writer.line(each + engine.call(instruction, sums, first, text, b + right, add))
+    writer.line("kt_wgmma_commit();")
+    writer.close()
+    flight = Flight(op, sums, values)
+    writer.flights.append(flight)
+    for ring in rings:
+        writer.pending[ring].discard(op)
+        if not writer.pending[ring]:
+            del writer.pending[ring]
+            flight.slots.append(ring)
+
+
+def _word(row: int, steps: int, per: int, w: int) -> str:
+    """The word of step kk of a row of fragments."""
+    first = row * steps * per + w
+    return f"kk * {per} + {first}" if steps > 1 and first else f"kk * {per}" if steps > 1 else str(first)
+
+
+def _words(writer: Compute, op: Op) -> str:
+    """A computed left operand as words, fragment after fragment along K."""
+    matrix = writer.plan.placement.products[op]
+    value = op.operands[0]
+    assert matrix.a is not None
+    if value not in writer.held:
+        writer.hold(value, writer.layout_of(value))
+    registers = lay.renaming(writer.held[value][1], matrix.a)
+    if registers is None:
+        raise InternalError(f"{value.name} does not lie as the engine takes it")
+    return _pack(writer, value, _by_rows(registers, matrix.tiles[0], matrix.tiles[2]), BY_NAME[dtype_of(value)].bits)
+
+
+def _by_rows(registers: tuple[int, ...], mt: int, kt: int) -> list[int]:
+    """Registers of a left operand, K outermost, with rows of fragments outermost instead."""
+    each = len(registers) // (mt * kt)
+    return [registers[(k * mt + m) * each + e] for m in range(mt) for k in range(kt) for e in range(each)]
+
+
+def _described(writer: Compute, op: Op, position: int, lies: bool, name: str) -> str:
+    """Name the descriptor of an operand in the slot of this pass."""
+    root, _ = source_of(op.operands[position])
+    staged, ring = writer.plan.staged[root], _ring(writer, root)
+    key = (root, position, lies)
+    if key not in writer.descriptors:
+        base = writer.descriptors[key] = writer.fresh(f"{root.name or 'tile'}_{'ab'[position]}")
+        at = f"smem + {staged.offset}" if staged.offset else "smem"
+        matrix = writer.plan.placement.products[op]
+        assert matrix.team is not None
+        if position == 0 and writer.roles.teams > 1:
+            step = _along(staged, lies, matrix.tiles[0] * lay.Tiled(matrix.team.d).shape[0])
+            at += f" + (team - 1) * {step}"
+        leading = staged.shared.shape[0] * staged.width if lies else 16
+        writer.prelude.append(f"  const kt_desc {base} = kt_matrix_desc({at}, {leading}, {8 * staged.width}, {staged.width});")
+    base = writer.descriptors[key]
+    if ring.depth == 1:
+        return base
+    name = writer.fresh(name)
+    writer.line(f"const kt_desc {name} = {base} + kt_desc({_slot(ring)}) * {ring.slot_bytes // 16};")
+    return name
+
+
+def _along(staged: Staged, lies: bool, elements: int) -> int:
+    """Bytes from an operand's first row (of M or N) to a later one."""
+    size = staged.shared.itemsize
+    return elements * size // staged.width * staged.shared.shape[0] * staged.width if lies else elements * staged.width
+
+
+def _stepped(writer: Compute, op: Op, position: int, lies: bool, first: int, steps: int, bytes: int) -> str:
+    """What to add to a descriptor for step kk along K, from row (or column) `first` of the operand on."""
+    staged = writer.plan.staged[source_of(op.operands[position])[0]]
+    rows, size = staged.shared.shape[0], staged.shared.itemsize
+    start = _along(staged, lies, first)
+    offsets = []
+    for k in range(steps):
+        if lies:  # a row of a panel is one of K
+            offsets.append((start + k * (bytes // size) * staged.width) // 16)
+        else:
+            panel, inside = divmod(k * bytes, staged.width)
+            offsets.append((start + panel * rows * staged.width + inside) // 16)
+    text = writer.table(offsets, "kk" if steps > 1 else "0")
+    return f" + kt_desc({text})" if text != "0" else ""
+
+
+def _loop(writer: Writer, op: Op) -> None:
+    """A loop. If it copies, the first pass stands apart: nothing is under way then."""
+    assert isinstance(writer, Compute)
+    rings = [r for r in writer.roles.rings if r.loop is op]
+    if not rings:
+        op_loop(writer, op)
+        return
+    writer.locate(op)
+    (region,) = op.regions
+    carried = declare_carried(writer, op)
+    names = {after: name for _, after, name in carried}
+    arguments = {after: argument for argument, after, _ in carried}
+    late = writer.roles.late.get(op)
+    sums = _carried_sums(writer, op)
+    in_place = {x.result for x in (*sums, *([late] if late else []))}
+    for ring in rings:  # slots that are handed back a pass later
+        if set(ring.users) <= set(sums):
+            writer.kept[ring] = writer.fresh(f"{ring.name}_read")
+            writer.line(f"int {writer.kept[ring]} = 0;")
+    words = _late_words(writer, late) if late else ""
+    index, (lo, hi, step) = region.args[0], map(writer.scalar, op.operands[:3])
+    body = _Pass(late, sums, in_place, names, arguments, words, carried)
+    writer.open(f"if ({lo} < {hi})")
+    name = writer.names[index] = writer.fresh(index.name or "pass")
+    writer.open("")
+    writer.lines[-1] = writer.indent[:-2] + "{"
+    writer.line(f"const kt_i64 {name} = {lo};")
+    _pass(writer, region, body, first=True)
+    writer.close()
+    writer.line("KT_ONCE")
+    writer.open(f"for (kt_i64 {name} = {lo} + {step}; {name} < {hi}; {name} += {step})")
+    _pass(writer, region, body, first=False)
+    writer.close()
+    if late:
+        _start(writer, late, names[late.result], {late.result, arguments[late.result]}, words)
+    _land(writer, len(writer.flights))
+    writer.close()
+    for ring in rings:
+        writer.kept.pop(ring, None)
+    writer.scratch_busy = True
+
+
+def _carried_sums(writer: Compute, loop: Op) -> list[Op]:
+    """The products of a loop that may be under way from pass to pass: on carried sums, of operands in slots that no other reads."""
+    staged = writer.plan.staged
+    found = [
+        op
+        for op in loop.regions[0].ops
+        if op in writer.plan.placement.products
+        and sums_carried(loop, op)
+        and all(source_of(v)[0] in staged for v in op.operands[:2])
+    ]
+    while True:
+        rings = [r for r in writer.roles.rings if r.loop is loop and not set(r.users) <= set(found)]
+        kept = [op for op in found if not any(op in r.users for r in rings)]
+        if kept == found:
+            return found
+        found = kept
+
+
+@dataclass
+class _Pass:
+    """What passes of a loop share: products started late or on carried sums, and where carried values are."""
+
+    late: Op | None
+    sums: list[Op]
+    in_place: set[Value]
+    names: dict[Value, str]
+    arguments: dict[Value, Value]
+    words: str
+    carried: list[tuple[Value, Value, str]]
+
+
+def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
+    products = [op for op in region.ops if op in writer.plan.placement.products]
+    head = products[-2] if body.late else None
+    before = len(writer.flights)
+    for op in region.ops:
+        if op is body.late:
+            continue
+        if op in body.sums:
+            name = body.names[op.result]
+            _start(writer, op, name, {op.result, body.arguments[op.result]}, again=not first)
+            writer.held[op.result] = (name, writer.plan.placement.products[op].layout)
+            if op is body.sums[-1]:
+                _land(writer, before)
+                for ring, kept in writer.kept.items():
+                    writer.line(f"{kept} = {_slot(ring)};")
+                    _advance(writer, ring)
+        else:
+            _one(writer, op)
+        if op is head and not first and body.late:
+            _start(writer, body.late, body.names[body.late.result], _late_values(body), body.words)
+    if body.late:
+        _settle(writer, body.arguments[body.late.result])
+        _prepare(writer, body.late, body)
+    others = [c for c in body.carried if c[1] not in body.in_place]
+    for _, after, _ in others:
+        _settle(writer, after)
+    carry_over(writer, others)
+    _land(writer, max((i + 1 for i, f in enumerate(writer.flights) if f.op not in body.sums), default=0))
+
+
+def _late_values(body: _Pass) -> set[Value]:
+    assert body.late is not None
+    return {body.late.result, body.arguments[body.late.result]}
+
+
+def _late_words(writer: Compute, late: Op) -> str:
+    """Declare the words of a late product's left operand, which outlive a pass."""
+    matrix = writer.plan.placement.products[late]
+    assert matrix.a is not None
+    value = late.operands[0]
+    words = writer.fresh(f"{value.name or 'left'}_words")
+    writer.line(f"kt_u32 {words}[{matrix.a.registers * BY_NAME[dtype_of(value)].bits // 32}];")
+    return words
+
+
+def _prepare(writer: Compute, late: Op, body: _Pass) -> None:
+    """At the end of a pass: put the late product's sums and left operand where the next pass starts it from."""
+    sums, layout = body.names[late.result], writer.plan.placement.products[late].layout
+    if late.operands[2] is not body.arguments[late.result]:
+        _settle(writer, late.operands[2])
+        read = writer.reader(late.operands[2], layout)
+        writer.line(f"KT_EACH(r, {layout.registers}) {sums}[r] = {read('r')};")
+    _settle(writer, late.operands[0])
+    packed = _words(writer, late)
+    count = writer.plan.placement.products[late].a.registers * BY_NAME[dtype_of(late.operands[0])].bits // 32  # type: ignore[union-attr]
+    writer.line(f"KT_EACH(word, {count}) {body.words}[word] = {packed}[word];")
+
+
+def _one(writer: Compute, op: Op) -> None:
+    """Write one operation, as a region would."""
+    writer.region(Region([], [op]))
+
+
+__all__ = ["source"]
