@@ -7,6 +7,7 @@ matmul(a, b, c, grid=(32, 32))
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import tempfile
@@ -95,20 +96,27 @@ class Artifact:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the artifact to a file, whole or not at all."""
-        about = {k: v for k, v in asdict(self).items() if k not in ("code", "source", "asm")}
-        about["format"] = _FORMAT
         target = Path(path)
         handle, name = tempfile.mkstemp(dir=target.parent or ".", prefix=target.name)
         try:
-            with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-                archive.writestr("kernel.json", json.dumps(about, indent=1, default=str))
-                archive.writestr("code", self.code)
-                archive.writestr("source", self.source)
-                archive.writestr("asm", self.asm)
+            with os.fdopen(handle, "wb") as file:
+                file.write(self.to_bytes())
             os.replace(name, target)
         except BaseException:
             os.unlink(name)
             raise
+
+    def to_bytes(self) -> bytes:
+        """The artifact as `from_bytes` reads it: a zip of code, source, assembly and a description."""
+        about = {k: v for k, v in asdict(self).items() if k not in ("code", "source", "asm")}
+        about["format"] = _FORMAT
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("kernel.json", json.dumps(about, indent=1, default=str))
+            archive.writestr("code", self.code)
+            archive.writestr("source", self.source)
+            archive.writestr("asm", self.asm)
+        return out.getvalue()
 
     def __call__(
         self, *args: Any, grid: int | tuple[int, ...], on: str | Target | None = None, **named: Any
@@ -142,8 +150,13 @@ class Artifact:
 
 def load(path: str | os.PathLike[str]) -> Artifact:
     """The artifact in a file that `Artifact.save` wrote. Raises ArgumentError for any other file."""
+    return from_bytes(Path(path).read_bytes(), os.fspath(path))
+
+
+def from_bytes(data: bytes, name: str = "this") -> Artifact:
+    """The artifact that `Artifact.to_bytes` gave. Raises ArgumentError for anything else, by `name`."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
             about = json.loads(archive.read("kernel.json"))
             code, source, asm = (
                 archive.read("code"),
@@ -152,12 +165,12 @@ def load(path: str | os.PathLike[str]) -> Artifact:
             )
     except (zipfile.BadZipFile, KeyError, ValueError) as error:
         raise ArgumentError(
-            f"{os.fspath(path)} is not a saved kernel: {error}",
+            f"{name} is not a saved kernel: {error}",
             hint="kernel.compile(target, ...).save(path) writes one",
         ) from error
     if about.pop("format", None) != _FORMAT:
         raise ArgumentError(
-            f"{os.fspath(path)} was saved by another version of kittens", hint="compile and save it again"
+            f"{name} was saved by another version of kittens", hint="compile and save it again"
         )
     about["parameters"] = tuple(map(_parameter, about["parameters"]))
     about["signature"] = tuple((n, t) for n, t in about["signature"])

@@ -219,9 +219,7 @@ class Kernel:
 
     def compile(self, on: str | Target, *args: Any, **constants: Any) -> Any:
         """The compiled object for target `on`; needs no device."""
-        plan = self.plan(on, *args, **constants)
-        source = plugins.ask("kittens_emit", parse(on), plan=plan)
-        return plugins.ask("kittens_compile", parse(on), plan=plan, source=source)
+        return plugins.ask("kittens_compile", parse(on), function=self.ir(*args, on=on, **constants))
 
     def resources(self, on: str | Target, *args: Any, **constants: Any) -> dict[str, Any]:
         """What the compiled object for target `on` takes: registers, spilled bytes, shared memory, ..."""
@@ -241,6 +239,8 @@ def _trace(
     trace = Trace(grid_rank)
     with errors.noted() as swallowed, running(trace), trace:
         values = {n: None if a is None else _parameter(trace, n, a) for n, a in arguments.items()}
+        for op in trace.body.ops:
+            op.location = None  # extents of parameters are read by no line of the kernel
         returned = kernel.function(*values.values(), **constants)
     check_returned(kernel, returned)
     body = trace.finish()

@@ -66,8 +66,8 @@ class Hooks:
         """The vendor source of a plan."""
 
     @hookspec(firstresult=True)
-    def kittens_compile(self, target: Target, plan: Any, source: str) -> Any:
-        """Compile a source; returns the compiled object, whose resources can be read."""
+    def kittens_compile(self, target: Target, function: Function) -> Any:
+        """Compile a traced kernel; returns the compiled object, whose resources can be read."""
 
     @hookspec(firstresult=True)
     def kittens_launch(self, target: Target, launch: Launch) -> Run | None:

@@ -93,6 +93,7 @@ class Commands:
 class Device:
     def __init__(self, max_threads: int = 1024):
         self.max_threads = max_threads
+        self.shared_bytes = 0
         self.compiled: list[Options] = []
 
     def supportsFamily_(self, family: int) -> bool:
@@ -110,6 +111,7 @@ class Device:
 
     def newComputePipelineStateWithFunction_error_(self, function: Any, _: None) -> tuple[Any, None]:
         function.maxTotalThreadsPerThreadgroup = lambda: self.max_threads
+        function.staticThreadgroupMemoryLength = lambda: self.shared_bytes
         return function, None
 
     def newBufferWithBytes_length_options_(self, data: bytes, length: int, options: int) -> Buffer:

@@ -52,7 +52,7 @@ def interpret(name: str, args: tuple[Any, ...], constants: dict[str, Any], arch:
     settled = kernel.settle(parse(f"hip:{arch}"), arguments, given)
     launch = Launch(kernel, arguments, settled, evaluate_grid(kernel, arguments, settled))
     function = kernel.trace(launch.arguments, launch.constants, len(launch.grid))
-    compiled = compile_source(function, planned(function, machine(arch))[1], arch)
+    compiled = compile_source(*planned(function, machine(arch)))
 
     def pointer(name: str, argument: TensorArg) -> Any:
         array = argument.data

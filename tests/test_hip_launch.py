@@ -36,14 +36,14 @@ from kittens.examples import library
 from kittens.runtime import Launch, evaluate_grid
 from kittens.targets import parse
 
-compile_source = launch.compile_source
+compile_kernel = launch.compiled
 
 def compiled(*args):
-    made = compile_source(*args)
+    made = compile_kernel(*args)
     mock.assembly[made.code] = made.asm
     return made
 
-launch.compile_source = compiled
+launch.compiled = compiled
 kernel = library("matmul")
 
 def run(a, b, c):

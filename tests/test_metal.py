@@ -346,6 +346,29 @@ def test_too_many_threads_are_an_error_and_not_silence(mac) -> None:
         library("softmax")(x, y, on="metal")
 
 
+def test_more_threadgroup_memory_than_planned_is_an_error(mac) -> None:
+    x, y = RNG.random((32, 100), np.float32), np.zeros((32, 100), np.float32)
+    mac.DEVICES[0].shared_bytes = 4096
+    with pytest.raises(InternalError, match="4096 bytes of shared memory, its plan says"):
+        library("softmax").compile("metal", x, y)
+    mac.DEVICES[0].shared_bytes = 65536
+    with pytest.raises(UnavailableError, match="has 32768"):
+        library("softmax").compile("metal", x, y)
+
+
+def test_what_needs_too_many_registers_is_neither_compiled_nor_launched(mac) -> None:
+    a = np.zeros((128, 64), np.float16)
+    c = np.zeros((128, 128), np.float32)
+    for attempt in (
+        library("matmul"),
+        lambda *args, **more: library("matmul").compile(
+            "metal", *args, **{k: v for k, v in more.items() if k != "on"}
+        ),
+    ):
+        with pytest.raises(UnavailableError, match="needs about"):
+            attempt(a, a.T, c, on="metal", BM=128, BN=128, BK=64)
+
+
 def test_the_compilers_words_are_told(mac) -> None:
     x, y = RNG.random((32, 100), np.float32), np.zeros((32, 100), np.float32)
     kernel = library("softmax").compile("metal", x, y)

@@ -226,7 +226,7 @@ def test_our_own_are_registered_as_a_strangers_would_be():
     with pytest.raises(TargetError, match="the targets are"):
         plugins.check(Target("numpy", simulated=True))
     with pytest.raises(UnavailableError, match="does not offer compile"):
-        plugins.ask("kittens_compile", Target("numpy"), plan=None, source="")
+        plugins.ask("kittens_compile", Target("numpy"), function=None)
 
 
 def test_names_of_targets():

@@ -8,20 +8,20 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from kittens.artifact import Artifact
+from kittens.backends.cuda.cubin import RESERVED, resources
+from kittens.codegen import Machine, Plan
 from kittens.codegen.cache import cached
 from kittens.codegen.emit import Source
-from kittens.codegen.pipeline import artifact
+from kittens.codegen.gates import Binary, check
+from kittens.codegen.pipeline import artifact, built
 from kittens.errors import InternalError, UnavailableError
 from kittens.ir import Function
 from kittens.sim.vendor import DEVICE
 
 _HEADERS = Path(__file__).resolve().parent / "device"
 _MARK = b"\0\0\0\0cubin\0"  # between the log and the code in a cache entry
-_FACTS = {
-    "registers": r"Used (\d+) registers",
-    "spilled_bytes": r"(\d+) bytes spill stores",
-    "stack_bytes": r"(\d+) bytes stack frame",
-}
+_SPILLS = re.compile(rb"(\d+) bytes spill stores")
+_REGISTER_FILE = 65536
 _MISSING = "NVRTC is not installed: pip install 'kittens-gpu[compile]' (or [cuda]) brings it"
 
 
@@ -52,11 +52,17 @@ def version() -> str:
     return f"{major}.{minor}"
 
 
-def compile_source(function: Function, source: Source, arch: str) -> Artifact:
-    """The compiled kernel, from the disk cache if it was compiled before.
+def compiled(function: Function, machine: Machine) -> Artifact:
+    """A function compiled for a machine, made once. Raises UnavailableError without NVRTC."""
+    return built(function, machine, compile_source, (version(),))
 
-    Raises UnavailableError without NVRTC, and for a kernel that spills registers.
+
+def compile_source(plan: Plan, source: Source) -> Artifact:
+    """The compiled kernel, its code from the disk cache if it was compiled before.
+
+    Raises UnavailableError without NVRTC, and for a kernel that spills registers or does not fit.
     """
+    arch = plan.machine.arch
     options = (
         f"--gpu-architecture={arch}",
         "--std=c++17",
@@ -64,24 +70,33 @@ def compile_source(function: Function, source: Source, arch: str) -> Artifact:
         "-default-device",
         "--ptxas-options=-v",
     )
-    facts: dict[str, int] = {}
-    code = b""
+    spilled, code = 0, b""
     for more in ((), ("-DKT_ONE_PROGRAM",)):
         tried = (*options, *more)
         parts = ("cubin", version(), *tried, source.text, *headers().values())
         log, _, code = cached(parts, lambda tried=tried: _nvrtc(source, tried)).partition(_MARK)  # type: ignore[misc]
-        found = {name: re.search(pattern, log.decode(errors="replace")) for name, pattern in _FACTS.items()}
-        facts = {name: int(match[1]) if match else 0 for name, match in found.items()}
-        if not facts["spilled_bytes"]:
+        spilled = sum(map(int, _SPILLS.findall(log)))
+        if not spilled:
             break
-    else:
-        raise UnavailableError(
-            f"{source.entry} spills {facts['spilled_bytes']} bytes of registers on {arch}",
-            hint="use smaller tiles (the kernel's tunables)",
-            location=function.location,
-        )
-    resources = {**facts, "shared_bytes": source.shared_bytes, "threads": source.threads}
-    return artifact(function, source, f"cuda:{arch}", code, resources)
+    found = resources(code)
+    static = found["static_shared_bytes"] - (RESERVED if arch >= "sm_90" else 0)
+    binary = Binary(
+        spilled=f"{spilled} bytes of registers" if spilled else "",
+        shared_bytes=source.shared_bytes + max(static, 0),
+        threads=found["max_threads"],
+        parameters=found["parameters"],
+        registers=-(-found["registers"] // 8) * 8,
+        register_file=_REGISTER_FILE,
+    )
+    check(plan, source, binary)
+    facts = {
+        "registers": found["registers"],
+        "spilled_bytes": spilled,
+        "stack_bytes": found["stack_bytes"],
+        "shared_bytes": source.shared_bytes,
+        "threads": source.threads,
+    }
+    return artifact(plan.function, source, f"cuda:{arch}", code, facts)
 
 
 def _nvrtc(source: Source, options: tuple[str, ...]) -> bytes:

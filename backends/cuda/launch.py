@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,12 +12,10 @@ import numpy as np
 
 from kittens.arguments import Argument, check_outputs
 from kittens.artifact import Artifact
-from kittens.backends.cuda.compile import compile_source
+from kittens.backends.cuda.compile import compiled
 from kittens.backends.cuda.machine import machine
-from kittens.codegen.pipeline import planned
 from kittens.codegen.simulate import values
 from kittens.errors import CheckError, UnavailableError
-from kittens.ir import Function
 from kittens.runtime import Launch
 from kittens.targets import Target
 
@@ -56,17 +53,6 @@ def _module(code: bytes, entry: str, index: int, shared: int) -> Any:
         return loaded, function
 
 
-_compiled: weakref.WeakKeyDictionary[Function, dict[str, Artifact]] = weakref.WeakKeyDictionary()
-
-
-def compiled(function: Function, arch: str) -> Artifact:
-    """A function compiled for an architecture, made once in this process."""
-    known = _compiled.setdefault(function, {})
-    if arch not in known:
-        known[arch] = compile_source(function, planned(function, machine(arch))[1], arch)
-    return known[arch]
-
-
 def execute(target: Target, launch: Launch) -> Callable[[dict[str, Argument]], None]:
     """Run a launch on a GPU; returns the way to run it again on other arguments of the same kind.
 
@@ -74,9 +60,8 @@ def execute(target: Target, launch: Launch) -> Callable[[dict[str, Argument]], N
     """
     index = _device(target)
     function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
-    ready = Prepared(
-        compiled(function, target.arch or device_arch(index)), launch.arguments, launch.grid, index
-    )
+    made = compiled(function, machine(target.arch or device_arch(index)))
+    ready = Prepared(made, launch.arguments, launch.grid, index)
     ready(launch.arguments)
     return ready
 

@@ -105,12 +105,12 @@ def kittens_emit(target: Target, plan: Any) -> Any:
 
 
 @hookimpl
-def kittens_compile(target: Target, plan: Any, source: Any) -> Any:
+def kittens_compile(target: Target, function: Any) -> Any:
     if target.backend != "hip":
         return None
-    from kittens.backends.hip.compile import compile_source
+    from kittens.backends.hip.compile import compiled
 
-    return compile_source(plan.function, source, plan.machine.arch)
+    return compiled(function, _machine(target))
 
 
 @hookimpl

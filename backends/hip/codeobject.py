@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from kittens.codegen.elf import sections
+
 _NOTE_SECTION, _METADATA_NOTE = 7, 32
 _NUMBERS = {0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q", 0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q"}
 _SIZED = {
@@ -20,12 +22,9 @@ _FIXED = {0xC0: None, 0xC2: False, 0xC3: True}
 
 def metadata(code: bytes) -> dict[str, Any]:
     """The metadata of a code object's first kernel. A ValueError if the file has none."""
-    (table,) = struct.unpack_from("<Q", code, 40)
-    size, count = struct.unpack_from("<HH", code, 58)
-    for i in range(count):
-        _, kind, _, _, at, length = struct.unpack_from("<IIQQQQ", code, table + i * size)
-        end = at + length
-        while kind == _NOTE_SECTION and at < end:
+    for section in sections(code):
+        at, end = section.start, section.start + section.size
+        while section.kind == _NOTE_SECTION and at < end:
             name_size, body_size, note = struct.unpack_from("<III", code, at)
             body = at + 12 + (name_size + 3) // 4 * 4
             if note == _METADATA_NOTE:
@@ -53,6 +52,7 @@ def resources(code: bytes, arch: str) -> dict[str, Any]:
         "scratch_bytes": k[".private_segment_fixed_size"],
         "shared_bytes": shared,
         "threads": threads,
+        "parameters": sum(not a[".value_kind"].startswith("hidden") for a in k.get(".args", ())),
         "occupancy": occupancy(arch, registers, shared, threads, lanes),
     }
 

@@ -12,9 +12,11 @@ from pathlib import Path
 
 from kittens.artifact import Artifact
 from kittens.backends.hip.codeobject import resources
+from kittens.codegen import Machine, Plan
 from kittens.codegen.cache import cached
 from kittens.codegen.emit import Source
-from kittens.codegen.pipeline import artifact
+from kittens.codegen.gates import Binary, check
+from kittens.codegen.pipeline import artifact, built
 from kittens.errors import InternalError, UnavailableError
 from kittens.ir import Function
 from kittens.sim.vendor import DEVICE
@@ -35,20 +37,32 @@ def headers() -> dict[str, str]:
     return {p.name: p.read_text() for d in (_HEADERS, DEVICE) for p in sorted(d.glob("*.h"))}
 
 
-def compile_source(function: Function, source: Source, arch: str) -> Artifact:
-    """The compiled kernel; from the disk cache if it was compiled before.
-
-    Raises UnavailableError without a compiler, and for a kernel that spills registers.
-    """
+@functools.cache
+def version() -> str:
+    """The version of the compiler. Raises UnavailableError without one."""
     if available():
         raise UnavailableError(available())
+    return importlib.metadata.version("ziglang")
+
+
+def compiled(function: Function, machine: Machine) -> Artifact:
+    """A function compiled for a machine, made once. Raises UnavailableError without a compiler."""
+    return built(function, machine, compile_source, (version(),))
+
+
+def compile_source(plan: Plan, source: Source) -> Artifact:
+    """The compiled kernel; its code from the disk cache if it was compiled before.
+
+    Raises UnavailableError without a compiler, and for a kernel that spills registers or does not fit.
+    """
+    arch = plan.machine.arch
     options = (
         "-x", "hip", f"--offload-arch={arch}", "--cuda-device-only", "-nogpulib", "-nogpuinc",
         "-fuse-cuid=none", "-std=c++17", "-O3", "-ffp-contract=off", "-Wno-pass-failed",
     )  # fmt: skip
     parts = (
         "code object",
-        importlib.metadata.version("ziglang"),
+        version(),
         arch,
         *options,
         source.text,
@@ -56,17 +70,15 @@ def compile_source(function: Function, source: Source, arch: str) -> Artifact:
     )
     asm, _, code = cached(parts, lambda: _build(source, arch, options)).partition(_MARK)
     taken = resources(code, arch)
-    if taken["spilled"] or taken["scratch_bytes"]:
-        raise UnavailableError(
-            f"{source.entry} spills {taken['spilled']} registers on {arch}: {taken['scratch_bytes']} bytes",
-            hint="use smaller tiles (the kernel's tunables)",
-            location=function.location,
-        )
-    if taken["shared_bytes"] != source.shared_bytes:
-        raise InternalError(
-            f"{source.entry} takes {taken['shared_bytes']} bytes of LDS, its plan says {source.shared_bytes}"
-        )
-    return artifact(function, source, f"hip:{arch}", code, taken, asm.decode())
+    spilled = taken["spilled"] or taken["scratch_bytes"]
+    binary = Binary(
+        spilled=f"{taken['spilled']} registers, {taken['scratch_bytes']} bytes" if spilled else "",
+        shared_bytes=taken["shared_bytes"],
+        threads=taken["threads"],
+        parameters=taken["parameters"],
+    )
+    check(plan, source, binary)
+    return artifact(plan.function, source, f"hip:{arch}", code, taken, asm.decode())
 
 
 def _build(source: Source, arch: str, options: tuple[str, ...]) -> bytes:

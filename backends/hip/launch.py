@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,13 +16,10 @@ import numpy as np
 from kittens.arguments import Argument, TensorArg, check_outputs
 from kittens.artifact import Artifact
 from kittens.backends.hip.codeobject import metadata
-from kittens.backends.hip.compile import compile_source
+from kittens.backends.hip.compile import compiled
 from kittens.backends.hip.machine import machine_for
-from kittens.codegen.machine import Machine
-from kittens.codegen.pipeline import planned
 from kittens.codegen.simulate import values
 from kittens.errors import CheckError, UnavailableError
-from kittens.ir import Function
 from kittens.runtime import Launch
 from kittens.targets import Target
 
@@ -55,17 +51,6 @@ def device_arch(index: int) -> str:
 def _function(code: bytes, entry: str, index: int) -> tuple[Any, Any]:
     module = call("hipModuleLoadData", code)
     return module, call("hipModuleGetFunction", module, entry.encode())
-
-
-_compiled: weakref.WeakKeyDictionary[Function, dict[str, Artifact]] = weakref.WeakKeyDictionary()
-
-
-def compiled(function: Function, machine: Machine) -> Artifact:
-    """A function compiled for a machine, made once in this process."""
-    known = _compiled.setdefault(function, {})
-    if machine.target not in known:
-        known[machine.target] = compile_source(function, planned(function, machine)[1], machine.arch)
-    return known[machine.target]
 
 
 def packed(code: bytes, arguments: Sequence[Any]) -> bytes:

@@ -106,12 +106,12 @@ def kittens_emit(target: Target, plan: Any) -> Any:
 
 
 @hookimpl
-def kittens_compile(target: Target, plan: Any, source: Any) -> Any:
+def kittens_compile(target: Target, function: Any) -> Any:
     if target.backend != "metal":
         return None
-    from kittens.backends.metal.compile import compile_source
+    from kittens.backends.metal.compile import compiled
 
-    return compile_source(plan, source, _machine(target).arch)
+    return compiled(function, _machine(target))
 
 
 @hookimpl

@@ -8,17 +8,20 @@ here calls its result compiled.
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import os
 import sys
 from importlib.util import find_spec
 from typing import Any
 
 from kittens.artifact import Artifact
-from kittens.codegen import Plan
+from kittens.codegen import Machine, Plan
 from kittens.codegen.emit import Source
-from kittens.codegen.pipeline import artifact
+from kittens.codegen.gates import SMALLER, Binary, check
+from kittens.codegen.pipeline import artifact, built, planned
 from kittens.codegen.pressure import registers
 from kittens.errors import InternalError, UnavailableError
+from kittens.ir import Function
 
 #: MTLLanguageVersion3_1 (macOS 14): the first with bfloat. Unset, Metal takes what the Python binary was
 #: built for.
@@ -39,31 +42,51 @@ def checker_missing() -> str:
     return "a host compiler: pip install 'kittens-gpu[sim]'"
 
 
-def compile_source(plan: Plan, source: Source, arch: str) -> Artifact:
-    """Compile a source on a Mac, check it elsewhere; the artifact's resources say which ("stage").
+def compiled(function: Function, machine: Machine) -> Artifact:
+    """A function compiled on a Mac, checked elsewhere, where what was checked before is taken from the disk cache."""
+    if not missing():
+        return compile_source(*planned(function, machine))
+    command = os.environ.get("KITTENS_CLANG") or importlib.metadata.version("ziglang")
+    return built(function, machine, compile_source, (command,))
 
-    Raises UnavailableError where neither can be done, and for a kernel that needs more registers than a
-    thread has: those are predicted by the plan, since Apple's compiler does not tell.
+
+def emitted(plan: Plan, source: Source) -> Artifact:
+    """A kernel to be compiled by the Mac that runs it.
+
+    Raises UnavailableError for one that needs more registers than a thread has: those are predicted by the plan, since
+    Apple's compiler does not tell.
     """
-    function = plan.function
+    function, machine = plan.function, plan.machine
     needed = registers(plan)
-    if needed > plan.machine.registers:
+    if needed > machine.registers:
         raise UnavailableError(
-            f"{function.name} needs about {needed} registers a thread, "
-            f"metal:{arch} has {plan.machine.registers}",
-            hint="use smaller tiles (the kernel's tunables)",
+            f"{function.name} needs about {needed} registers a thread, {machine.target} has {machine.registers}",
+            hint=SMALLER,
             location=function.location,
         )
-    facts: dict[str, Any] = {
+    facts = {
         "predicted_registers": needed,
         "shared_bytes": source.shared_bytes,
         "threads": source.threads,
     }
-    emitted = artifact(function, source, f"metal:{arch}", b"", facts)
+    return artifact(function, source, machine.target, b"", facts)
+
+
+def compile_source(plan: Plan, source: Source) -> Artifact:
+    """Compile a source on a Mac, check it elsewhere; the artifact's resources say which ("stage").
+
+    Raises UnavailableError where neither can be done, and for a kernel that needs too many registers or does not fit.
+    """
+    arch = plan.machine.arch
+    made = emitted(plan, source)
+    facts = made.resources
     if not missing():
-        facts["max_threads"] = int(build_pipeline(device(0), emitted).maxTotalThreadsPerThreadgroup())
+        pipeline = build_pipeline(device(0), made)
+        taken, whole = int(pipeline.staticThreadgroupMemoryLength()), -(-source.shared_bytes // 16) * 16
+        check(plan, source, Binary(shared_bytes=taken if taken > whole else source.shared_bytes))
+        facts["max_threads"] = int(pipeline.maxTotalThreadsPerThreadgroup())
         facts["stage"] = "compiled"
-        return emitted
+        return made
     if checker_missing():
         raise UnavailableError(
             f"{source.entry} cannot be compiled for metal:{arch}: missing {missing()}", hint=checker_missing()
@@ -76,7 +99,7 @@ def compile_source(plan: Plan, source: Source, arch: str) -> Artifact:
     except sim.BuildError as error:
         raise InternalError(f"the source of {source.entry} is not right: {str(error)[:3000]}") from error
     facts["stage"] = "checked"
-    return emitted
+    return made
 
 
 @functools.cache
@@ -119,6 +142,6 @@ def build_pipeline(gpu: Any, kernel: Artifact) -> Any:
         raise UnavailableError(
             f"{kernel.entry} has {kernel.threads} threads a program; "
             f"with the registers it takes, this GPU runs {most}",
-            hint="use smaller tiles (the kernel's tunables)",
+            hint=SMALLER,
         )
     return pipeline

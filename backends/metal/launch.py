@@ -10,9 +10,9 @@ import numpy as np
 
 from kittens.arguments import Argument, TensorArg, check_outputs
 from kittens.artifact import Artifact
-from kittens.backends.metal.compile import build_pipeline, device
+from kittens.backends.metal.compile import build_pipeline, device, emitted
 from kittens.backends.metal.machine import machine
-from kittens.codegen.pipeline import artifact, planned
+from kittens.codegen.pipeline import planned
 from kittens.codegen.simulate import packed, values
 from kittens.errors import CheckError, UnavailableError
 from kittens.runtime import Launch
@@ -32,8 +32,7 @@ def execute(target: Target, launch: Launch) -> None:
     """Run a launch and wait for it."""
     arch = target.arch or device_arch(target.index or 0)
     function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
-    source = planned(function, machine(arch))[1]
-    run_artifact(target, artifact(function, source, f"metal:{arch}", b"", {}), launch.arguments, launch.grid)
+    run_artifact(target, emitted(*planned(function, machine(arch))), launch.arguments, launch.grid)
 
 
 def run_artifact(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import tempfile
@@ -34,3 +35,12 @@ def cached(parts: tuple[str, ...], make: Callable[[], bytes]) -> bytes:
     except OSError:
         pass  # a cache that cannot be written only costs time
     return data
+
+
+@functools.cache
+def digest(*folders: Path) -> str:
+    """A digest of the code in some folders: what was made by other code is not taken for what this would make."""
+    found = hashlib.sha256()
+    for path in sorted(p for folder in folders for p in folder.rglob("*") if p.suffix in (".py", ".h")):
+        found.update(str(path).encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kittens.arguments import Argument
-from kittens.artifact import Artifact
+from kittens.artifact import Artifact, from_bytes
+from kittens.codegen.cache import cached, digest
 from kittens.codegen.emit import Source, emit
 from kittens.codegen.machine import Machine
 from kittens.codegen.placement import dtype_of
@@ -16,11 +18,14 @@ from kittens.codegen.simulate import simulate
 from kittens.dtypes import BY_NAME
 from kittens.ir import Function, base
 from kittens.runtime import Launch
+from kittens.text import print_function
 
 if TYPE_CHECKING:
     from kittens.sim import Vendor
 
 _sources: weakref.WeakKeyDictionary[Function, dict[str, tuple[Plan, Source]]] = weakref.WeakKeyDictionary()
+_built: weakref.WeakKeyDictionary[Function, dict[str, Artifact]] = weakref.WeakKeyDictionary()
+_PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def planned(function: Function, machine: Machine) -> tuple[Plan, Source]:
@@ -30,6 +35,31 @@ def planned(function: Function, machine: Machine) -> tuple[Plan, Source]:
         plan = make_plan(function, machine)
         known[machine.target] = plan, emit(plan)
     return known[machine.target]
+
+
+def built(
+    function: Function, machine: Machine, compile: Callable[[Plan, Source], Artifact], about: tuple[str, ...]
+) -> Artifact:
+    """A function compiled for a machine, made once: kept in this process, and on disk.
+
+    What was made before is found by the traced function, so that nothing is planned or written again. `about`: what else
+    `compile` depends on besides this package and the folder it is in, such as its compiler's version.
+    """
+    known = _built.setdefault(function, {})
+    if machine.target not in known:
+        folder = Path(compile.__code__.co_filename).resolve().parent
+        inside = (_PACKAGE / "codegen", _PACKAGE / "layouts", _PACKAGE / "device", _PACKAGE / "opset", folder)
+        parts = ("artifact", digest(*inside), machine.target, *about, _identity(function))
+        made = cached(parts, lambda: compile(*planned(function, machine)).to_bytes())
+        known[machine.target] = from_bytes(made)
+    return known[machine.target]
+
+
+def _identity(function: Function) -> str:
+    """All that a source depends on of a function: its text, and the Python lines that it quotes."""
+    at = {op.location for op in function.body.walk()}
+    quoted = sorted({(x.file, x.line, x.source()) for x in at if x is not None})
+    return f"{print_function(function, locations=True)}{quoted!r}"
 
 
 def artifact(

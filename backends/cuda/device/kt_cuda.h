@@ -47,3 +47,6 @@ typedef kt_u32 kt_smem;       // an address in shared memory
 #include "kt_cuda_lanes.h"
 #include "kt_cuda_math.h"
 #include "kt_cuda_mma.h"
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) && !defined(KT_SIM)
+#include "kt_cuda_async.h"
+#endif
