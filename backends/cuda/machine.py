@@ -97,6 +97,7 @@ ENGINE = Engine(
     wrappers=_wrappers,
     registers={2: (40, 232), 3: (32, 160)},
     entry=_alone,
+    put=lambda address, words: _call("kt_stmatrix_x4", [address], words, []),
 )
 
 

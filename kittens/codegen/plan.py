@@ -17,6 +17,8 @@ from kittens.layouts import Cost, Shared, Tiled, transpose
 ALIGN = 128
 #: Tiles that the engine copies begin at multiples of it: what its widest swizzle repeats after.
 ENGINE_ALIGN = 1024
+#: Shared memory of a buffer through which 16 rows of a result pass.
+OUT_BYTES = 2048
 
 
 @dataclass
@@ -70,16 +72,31 @@ class Ring:
         return sum(s.shared.size for s in self.tiles)
 
 
+@dataclass(eq=False)
+class Out:
+    """A result that goes to memory through shared memory, copied by the engine in panels of so many bytes.
+
+    late: only while the next program's first products are under way.
+    """
+
+    store: Op
+    panel: int
+    late: bool = False
+
+
 @dataclass
 class Roles:
     """One team of groups copies tiles, `teams` compute; blocks take one program after another.
 
-    late: of a loop, the product that ends a pass and is started in the next one, behind those that head it.
+    late: of a loop, the product that ends a pass and is started in the next one, behind those that head it. out: where in
+    shared memory results pass, two buffers a group.
     """
 
     teams: int
     rings: list[Ring]
     late: dict[Op, Op]
+    outs: dict[Op, Out] = field(default_factory=dict)
+    out: int = 0
     end: int = 0  # of slots and barriers in shared memory
 
 

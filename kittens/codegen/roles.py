@@ -6,10 +6,12 @@ computing teams start products on tiles that have come, and go on with what does
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kittens import layouts as lay
 from kittens.codegen.machine import Engine, Machine
 from kittens.codegen.placement import Placement, dtype_of, is_tile, place, shape, source_of
-from kittens.codegen.plan import ENGINE_ALIGN, Plan, Ring, Roles, Staged, divisor, loads_of_products
+from kittens.codegen.plan import ENGINE_ALIGN, OUT_BYTES, Out, Plan, Ring, Roles, Staged, divisor, loads_of_products
 from kittens.dtypes import BY_NAME
 from kittens.ir import Function, Op, TensorType, TileType, Value, base
 
@@ -48,8 +50,45 @@ def assign(function: Function, machine: Machine) -> Plan | None:
         last = _late(loop, plan)
         if last is not None:
             late[loop] = last
-    plan.roles = Roles(teams, rings, late)
-    return plan if _fit(plan, _SPARE) else None
+    outs = {op: out for op in function.body.ops if (out := _out(op, plan, late)) is not None}
+    for ways in (outs, {}):
+        plan.roles = Roles(teams, rings, late, ways)
+        if _fit(plan, _SPARE):
+            return plan
+    return None
+
+
+#: Registers a lane that sums and a result that waits to go out may take together.
+_WAITING = 200
+
+
+def _out(op: Op, plan: Plan, late: dict[Op, Op]) -> Out | None:
+    """How a store goes out by the engine: a result of 16-bit elements that lies as products leave it."""
+    if op.name != "store" or BY_NAME[dtype_of(op.operands[-1])].bits != 16:
+        return None
+    tile = op.operands[-1]
+    layout = plan.placement.layouts.get(tile)
+    found = _panels(op, shape(tile))
+    if found is None or found[0] or layout not in [m.layout for m in plan.placement.products.values()]:
+        return None
+    name = base(op.operands[0]).name
+    loads = [x for x in plan.function.body.walk() if x.name == "load" and base(x.operands[0]).name == name]
+    stores = [x for x in plan.function.body.walk() if x.name.startswith("store") and base(x.operands[0]).name == name]
+    if loads or len(stores) > 1:  # the order of the engine's copies and others is not kept
+        return None
+    body = plan.function.body.ops
+    rings = [x for x in body if x.name == "loop" and any(s.loop is x for s in plan.staged.values())]
+    assert layout is not None
+    waits = (
+        len(rings) == 1
+        and rings[0] not in late
+        and body.index(op) > body.index(rings[0])
+        and all(s.loop is not None for s in plan.staged.values())
+        and layout.registers * 3 // 2 <= _WAITING
+        and [x for x in body if x.name.startswith("store")] == [op]
+        and all(sums_carried(rings[0], x) for x in rings[0].regions[0].ops if x in plan.placement.products)
+    )
+    return Out(op, found[1], waits)
 
 
 def _teams(products: list[Op], engine: Engine) -> int:
@@ -89,10 +128,26 @@ def axes_of(value: Value) -> tuple[Value, list[int | Value]] | None:
 
 def _tile(load: Op, machine: Machine) -> Staged | None:
     """The tile in shared memory that the engine copies a load to; None if it cannot."""
-    engine = machine.engine
+    engine, found = machine.engine, _panels(load, shape(load.result))
     assert engine is not None
-    found = axes_of(load.operands[0])
     if found is None:
+        return None
+    flipped, panel = found
+    rows, cols = shape(load.result)[::-1] if flipped else shape(load.result)
+    if rows % 8 or rows > engine.box:
+        return None
+    size = BY_NAME[dtype_of(load.result)].bytes
+    shared = lay.panels((rows, cols), size, panel_bytes=panel, xors=machine.swizzles[panel])
+    return Staged(load, shared, flipped, panel)
+
+
+def _panels(op: Op, extents: Sequence[int]) -> tuple[bool, int] | None:
+    """How the engine copies the tile of a load or store: whether its first axis is the contiguous one, and bytes of a panel.
+
+    None if it cannot.
+    """
+    found = axes_of(op.operands[0])
+    if found is None or len(extents) != 2:
         return None
     parameter, axes = found
     tensor = parameter.type
@@ -106,12 +161,9 @@ def _tile(load: Op, machine: Machine) -> Staged | None:
     if len(runs) != 1 or not isinstance(runs[0], int):
         return None
     flipped = runs[0] == 0
-    rows, cols = shape(load.result)[::-1] if flipped else shape(load.result)
-    panel = next((p for p in (128, 64, 32) if cols * size % p == 0), 0)
-    if not panel or rows % 8 or rows > engine.box:
-        return None
-    shared = lay.panels((rows, cols), size, panel_bytes=panel, xors=machine.swizzles[panel])
-    return Staged(load, shared, flipped, panel)
+    run = extents[0 if flipped else 1] * size
+    panel = next((p for p in (128, 64, 32) if run % p == 0), 0)
+    return (flipped, panel) if panel else None
 
 
 def _readable(op: Op, plan: Plan, engine: Engine) -> bool:
@@ -225,8 +277,10 @@ def _fit(plan: Plan, spare: int) -> bool:
     assert roles is not None
     room = plan.machine.shared_bytes - spare
 
+    out = 2 * OUT_BYTES * plan.placement.groups if roles.outs else 0
+
     def total(deep: int, outside: int) -> int:
-        return sum((deep if r.loop is not None else outside) * (r.slot_bytes + 16) for r in roles.rings)
+        return out + sum((deep if r.loop is not None else outside) * (r.slot_bytes + 16) for r in roles.rings)
 
     # Two slots outside loops: the next program's tiles come while this one's are read.
     ways = [(deep, outside) for outside in (2, 1) for deep in range(_MOST, 1, -1)]
@@ -240,6 +294,8 @@ def _fit(plan: Plan, spare: int) -> bool:
             staged.offset, staged.depth = at, ring.depth
             at += -(-staged.shared.size // ENGINE_ALIGN) * ENGINE_ALIGN
         at += (ring.depth - 1) * ring.slot_bytes
+    roles.out = at
+    at += out
     for ring in roles.rings:
         ring.bar = at
         at += 16 * ring.depth

@@ -7,7 +7,7 @@ it). A position in a ring is a slot and a phase, which flips each time round. Pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kittens import layouts as lay
@@ -15,15 +15,16 @@ from kittens.artifact import Parameter, TileMap
 from kittens.codegen import cexpr
 from kittens.codegen.emit.loops import carry_over, declare_carried, op_loop
 from kittens.codegen.emit.products import _pack
+from kittens.codegen.emit.text import added
 from kittens.codegen.emit.writer import Source, Writer, heading
 from kittens.codegen.machine import Engine, Instruction
 from kittens.codegen.placement import dtype_of, is_tile, shape, source_of
-from kittens.codegen.plan import Plan, Ring, Roles, Staged
+from kittens.codegen.plan import OUT_BYTES, Out, Plan, Ring, Roles, Staged
 from kittens.codegen.roles import across, axes_of, sums_carried
 from kittens.codegen.views import cname
 from kittens.dtypes import BY_NAME
 from kittens.errors import InternalError, UnavailableError
-from kittens.ir import Op, Region, TensorType, Value
+from kittens.ir import Op, Region, TensorType, Value, base
 
 Handler = Callable[[Writer, Op], None]
 
@@ -38,6 +39,34 @@ class Flight:
     slots: list[Ring] = field(default_factory=list)
 
 
+@dataclass(eq=False)
+class _Waiting:
+    """A result that waits to go out, and the lines that define what it needs."""
+
+    name: str
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def flag(self) -> str:
+        """Whether there is one."""
+        return f"{self.name}_waits"
+
+    @property
+    def call(self) -> str:
+        """The function that sends it."""
+        return f"{self.name}_send"
+
+    @property
+    def words(self) -> str:
+        """The array that it is in."""
+        return f"{self.name}_words"
+
+    @property
+    def at(self) -> str:
+        """The stem of the coordinates where it belongs."""
+        return f"{self.name}_at"
+
+
 class Compute(Writer):
     """Writes what the computing teams do."""
 
@@ -46,7 +75,8 @@ class Compute(Writer):
             **handlers,
             "mma": _product,
             "load": lambda w, op: _arrived(w, op) if op.result in w.plan.staged else handlers["load"](w, op),
-            "loop": lambda w, op: _loop(w, op),
+            "loop": _loop,
+            "store": lambda w, op: _out(w, op) if op in w.plan.roles.outs else handlers["store"](w, op),  # type: ignore[union-attr]
         }
         super().__init__(plan, {name: _settled(handler) for name, handler in own.items()})
         assert plan.roles is not None and plan.machine.engine is not None
@@ -58,6 +88,8 @@ class Compute(Writer):
         self.descriptors: dict[tuple[Value, int, bool], str] = {}
         self.kept: dict[Ring, str] = {}  # rings whose slots are handed back a pass later: where the slot's number is
         self.pending: dict[Ring, set[Op]] = {}
+        self.maps: dict[TileMap, Parameter] = {}
+        self.waiting: list[_Waiting] = []
         self.meet = f"kt_barrier_named(1, {plan.threads});"
 
 
@@ -67,12 +99,14 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
     assert roles is not None and engine is not None
     copying = engine.team * machine.lanes
     compute = Compute(plan, handlers)
-    maps: dict[TileMap, Parameter] = {}
+    maps = compute.maps
     copy = _copying(plan, handlers, maps)
 
     compute.program = copy.program
     compute.indent = "    "
     _positions(compute, 0)
+    _await(compute)
+    before, compute.lines = compute.lines, []
     _programs(compute)
     compute.region(function.body)
     _land(compute, len(compute.flights))
@@ -80,6 +114,11 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
         if ring.loop is None:
             _hand_back(compute, ring)
     compute.close()
+    for waiting in compute.waiting:
+        compute.line(f"if ({waiting.flag}) {waiting.call}();")
+    if roles.outs:
+        compute.line("if (lane == 0) kt_tile_wait_read<0>();")
+    compute.lines = [*before, *(line for waiting in compute.waiting for line in waiting.lines), *compute.lines]
 
     plan.scratch_bytes = compute.scratch_bytes
     shared = roles.end + compute.scratch_bytes
@@ -222,26 +261,10 @@ def _copy(writer: Writer, ring: Ring, staged: Staged, maps: dict[TileMap, Parame
     assert found is not None
     parameter, axes = found
     assert isinstance(parameter.type, TensorType)
-    inner = axes.index(0 if staged.flipped else 1)
-    outer = axes.index(1 if staged.flipped else 0)
-    order = (inner, outer, *(i for i in reversed(range(len(axes))) if i not in (inner, outer)))
-    box = tuple(columns if i == inner else rows if i == outer else 1 for i in order)
-    tile = TileMap(parameter.name, order, box, staged.width)
-    if tile not in maps:
-        taken = {p.text for p in maps.values()} | writer.taken
-        name = f"{cname(parameter.name)}_map"
-        while name in taken:
-            name += "_"
-        maps[tile] = Parameter("map", parameter.name, 0, "kt_map", name, tile)
-    extents = shape(op.result)
-    places = []
-    for i in order:
-        axis = axes[i]
-        if isinstance(axis, int):
-            text = writer.scalar(op.operands[1 + axis])
-            places.append(f"kt_position({text}, {extents[axis]})" if text != "kt_i64(0)" else "0")
-        else:
-            places.append(f"kt_position({writer.scalar(axis)}, 1)")
+    order = _order(axes, int(not staged.flipped), int(staged.flipped))
+    box = (columns, rows, *(1 for _ in order[2:]))
+    map = _map(writer, maps, TileMap(parameter.name, order, box, staged.width))
+    places = _places(writer, op, shape(op.result), [axes[i] for i in order])
     at = f"smem + {staged.offset}" if staged.offset else "smem"
     if ring.depth > 1:
         at += f" + {_slot(ring)} * {ring.slot_bytes}"
@@ -252,7 +275,30 @@ def _copy(writer: Writer, ring: Ring, staged: Staged, maps: dict[TileMap, Parame
         each = f"KT_EACH(panel, {cols // columns}) "
         at += f" + panel * {panel}"
         first = f"{first} + panel * {columns}" if first != "0" else f"panel * {columns}"
-    writer.line(f"{each}kt_tile_load({at}, {maps[tile].text}, {_bar(ring, 'full')}, {', '.join([first, *places[1:]])});")
+    writer.line(f"{each}kt_tile_load({at}, {map}, {_bar(ring, 'full')}, {', '.join([first, *places[1:]])});")
+
+
+def _map(writer: Writer, maps: dict[TileMap, Parameter], tile: TileMap) -> str:
+    """The name of the parameter that is a map."""
+    if tile not in maps:
+        taken = {p.text for p in maps.values()} | writer.taken
+        name = f"{cname(tile.tensor)}_map"
+        while name in taken:
+            name += "_"
+        maps[tile] = Parameter("map", tile.tensor, 0, "kt_map", name, tile)
+    return maps[tile].text
+
+
+def _places(writer: Writer, op: Op, extents: Sequence[int], axes: Sequence[int | Value]) -> list[str]:
+    """Where the tile of a load or store begins along axes of its tensor: each one of the tile's, or at an index."""
+    places = []
+    for axis in axes:
+        if isinstance(axis, int):
+            text = writer.scalar(op.operands[1 + axis])
+            places.append(f"kt_position({text}, {extents[axis]})" if text != "kt_i64(0)" else "0")
+        else:
+            places.append(f"kt_position({writer.scalar(axis)}, 1)")
+    return places
 
 
 # The computing teams.
@@ -519,6 +565,95 @@ def _carried_sums(writer: Compute, loop: Op) -> list[Op]:
         found = kept
 
 
+def _order(axes: Sequence[int | Value], inner: int, outer: int) -> tuple[int, ...]:
+    """A tensor's axes as a map lists them: the two of the tile, then the others."""
+    first = (axes.index(inner), axes.index(outer))
+    return (*first, *(i for i in reversed(range(len(axes))) if i not in first))
+
+
+def _out_map(writer: Compute, out: Out) -> tuple[str, list[int | Value]]:
+    """The map by which a result goes out, 16 rows of a panel at a time, and what its axes are."""
+    found = axes_of(out.store.operands[0])
+    assert found is not None
+    parameter, axes = found
+    order = _order(axes, 1, 0)
+    box = (out.panel // 2, 16, *(1 for _ in order[2:]))
+    return _map(writer, writer.maps, TileMap(parameter.name, order, box, out.panel)), [axes[i] for i in order]
+
+
+def _out(writer: Writer, op: Op) -> None:
+    """A store by the engine: 16 rows of a group at a time, a panel of columns through one of the group's two buffers."""
+    assert isinstance(writer, Compute)
+    writer.locate(op)
+    out, tile = writer.roles.outs[op], op.operands[-1]
+    layout = writer.plan.placement.layouts[tile]
+    if tile not in writer.held:
+        writer.hold(tile, layout)
+    words = _pack(writer, tile, range(layout.registers), 16)
+    map, axes = _out_map(writer, out)
+    places = _places(writer, op, shape(tile), axes)
+    if not out.late:
+        writer.open("")
+        writer.lines[-1] = writer.indent[:-2] + "{"
+        _send(writer, out, words, map, places)
+        writer.close()
+        return
+    (waiting,) = writer.waiting
+    writer.line(f"if ({waiting.flag}) {waiting.call}();  // where the loop had no pass")
+    writer.line(f"KT_EACH(word, {layout.registers // 2}) {waiting.words}[word] = {words}[word];")
+    for i, place in enumerate(places):
+        writer.line(f"{waiting.at}{i} = {place};")
+    writer.line(f"{waiting.flag} = true;")
+
+
+def _await(writer: Compute) -> None:
+    """Define what results that go out late need: where they wait, and a function that sends them."""
+    for op, out in writer.roles.outs.items():
+        if not out.late:
+            continue
+        map, axes = _out_map(writer, out)
+        waiting = _Waiting(f"{cname(base(op.operands[0]).name)}_late")
+        count = writer.plan.placement.layouts[op.operands[-1]].registers // 2
+        lines, writer.lines = writer.lines, []
+        writer.line(f"kt_u32 {waiting.words}[{count}];  // a result goes out while the next program's first products are under way")
+        writer.line(f"int {', '.join(f'{waiting.at}{i} = 0' for i in range(len(axes)))};")
+        writer.line(f"bool {waiting.flag} = false;")
+        writer.open(f"auto {waiting.call} = [&]() KT_INLINE")
+        _send(writer, out, waiting.words, map, [f"{waiting.at}{i}" for i in range(len(axes))])
+        writer.close()
+        writer.lines[-1] += ";"
+        waiting.lines, writer.lines = writer.lines, lines
+        writer.waiting.append(waiting)
+
+
+def _send(writer: Compute, out: Out, words: str, map: str, places: list[str]) -> None:
+    """Copy words of a result out: those of fragments along a row of them follow each other."""
+    tile = out.store.operands[-1]
+    matrix = next(m for m in writer.plan.placement.products.values() if m.layout == writer.plan.placement.layouts[tile])
+    assert matrix.team is not None
+    rows, columns = lay.Tiled(matrix.team.d).shape[0], out.panel // 2
+    mt, nt, _ = matrix.tiles
+    pieces = columns // 16
+    panel = lay.panels((16, columns), 2, panel_bytes=out.panel, xors=writer.machine.swizzles[out.panel])
+    offset = lay.offset_expression(panel, "(lane & 15)", "(piece * 16 + (lane >> 4) * 8)")
+    first = f"(group >> 2) * {mt * rows} + (group & 3) * 16" if mt > 1 else "group * 16"
+    buffer = writer.fresh("out")
+    writer.line(f"const kt_smem {buffer} = smem + {writer.roles.out} + group * {2 * OUT_BYTES};")
+    for i in range(mt):
+        writer.open(f"KT_EACH(panel, {shape(tile)[1] // columns})")
+        writer.line(f"const kt_smem to = {buffer} + panel % 2 * {OUT_BYTES};")
+        writer.line("if (lane == 0) kt_tile_wait_read<1>();")
+        writer.line("kt_sync_lanes();")
+        base = added(f"panel * {pieces * 4} + piece * 4", i * nt * 2)
+        put = writer.engine.put(f"to + ({offset})", [f"{words}[{added(base, w)}]" for w in range(4)])
+        writer.line(f"KT_EACH(piece, {pieces}) {put}")
+        writer.line("kt_fence_async();")
+        writer.line("kt_sync_lanes();")
+        where = [added(places[0], f"panel * {columns}"), added(places[1], first, i * rows), *places[2:]]
+        writer.line(f"if (lane == 0) {{ kt_tile_store({map}, to, {', '.join(where)}); kt_tile_commit(); }}")
+        writer.close()
+
+
 @dataclass
 class _Pass:
     """What passes of a loop share: products started late or on carried sums, and where carried values are."""
@@ -544,6 +679,11 @@ def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
             _start(writer, op, name, {op.result, body.arguments[op.result]}, again=not first)
             writer.held[op.result] = (name, writer.plan.placement.products[op].layout)
             if op is body.sums[-1]:
+                for waiting in writer.waiting if first else ():
+                    writer.open(f"if ({waiting.flag})")
+                    writer.line(f"{waiting.call}();")
+                    writer.line(f"{waiting.flag} = false;")
+                    writer.close()
                 _land(writer, before)
                 for ring, kept in writer.kept.items():
                     writer.line(f"{kept} = {_slot(ring)};")
