@@ -45,7 +45,7 @@ def attention_forward(
 
     scale, above 0, is applied in float32; probabilities are rounded to v's type for their product with v.
     """
-    i, h, b = kt.program_id(order="grouped")
+    i, h, b = kt.program_id(order="descending")
     nq, nk, hk = q.shape[2], k.shape[2], h // (q.shape[1] // k.shape[1])
     q, k, v, o = q[b, h], k[b, hk], v[b, hk], o[b, h]
     D, DV, c = head_width(q), head_width(v), scale * LOG2E
@@ -64,6 +64,6 @@ def attention_forward(
         l = l * alpha + p.sum(axis=1)
         acc = acc * alpha[:, None] + p.to(v.dtype) @ kt.load(v, (j, 0), (BN, DV))
         m = m_new
-    kt.store(o, (i, 0), acc / kt.where(l == 0.0, 1.0, l)[:, None])
+    kt.store(o, (i, 0), acc * (1.0 / kt.where(l == 0.0, 1.0, l))[:, None])
     if lse is not None:
         kt.store(lse[b, h], i, (finite_or_zero(m) * c + kt.log2(l)) * math.log(2))

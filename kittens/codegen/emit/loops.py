@@ -26,16 +26,21 @@ def op_program_id(writer: Writer, op: Op) -> None:
     names = [writer.fresh(v.name or f"program_{i}") for i, v in enumerate(op.results)]
     writer.names.update(zip(op.results, names, strict=False))
     if rank == 1:
-        writer.line(f"const kt_i64 {names[0]} = {writer.program};")
+        text = f"kt_u32(grid_0) - 1u - {writer.program}" if op.attrs["order"] == "descending" else writer.program
+        writer.line(f"const kt_i64 {names[0]} = {text};")
         return
     writer.line(
         f"{'' if 'program' in writer.taken else 'kt_u32 '}program = {writer.program};"
     )
     writer.taken.add("program")
-    if op.attrs["order"] == "grouped":
-        if writer.machine.parts:
-            programs = " * ".join(f"kt_u32(grid_{i})" for i in range(rank))
-            writer.line(f"program = kt_dealt(program, {programs}, {writer.machine.parts}u);")
+    order = op.attrs["order"]
+    if order != "linear" and writer.machine.parts:
+        programs = " * ".join(f"kt_u32(grid_{i})" for i in range(rank))
+        writer.line(f"program = kt_dealt(program, {programs}, {writer.machine.parts}u);")
+    if order in ("ascending", "descending"):
+        _sorted(writer, names, descending=order == "descending")
+        return
+    if order == "grouped":
         # Eight rows of programs at a time, column by column, so that neighbours in time share operands.
         width = writer.fresh("width")
         writer.line(
@@ -51,6 +56,26 @@ def op_program_id(writer: Writer, op: Op) -> None:
         writer.line(f"const kt_i64 {name} = program" + (f" % kt_u32(grid_{i});" if i < rank - 1 else ";"))
         if i < rank - 1:
             writer.line(f"program /= kt_u32(grid_{i});")
+
+
+#: Programs that are started in order of their first coordinate before the next along the other axes: enough to even out.
+_SORTED = 512
+
+
+def _sorted(writer: Writer, names: list[str], *, descending: bool) -> None:
+    """Coordinates of a program among those sorted by their first one, for a few of the other coordinates at a time."""
+    others = " * ".join(f"kt_u32(grid_{i})" for i in range(1, len(names)))
+    some, first, here = writer.fresh("some"), writer.fresh("first"), writer.fresh("here")
+    writer.line(f"const kt_u32 {some} = {_SORTED - 1}u / kt_u32(grid_0) + 1u, {first} = program / ({some} * kt_u32(grid_0)) * {some};")
+    writer.line(f"const kt_u32 {here} = {others} - {first} < {some} ? {others} - {first} : {some};")
+    writer.line(f"program %= {some} * kt_u32(grid_0);")
+    place = f"program / {here}"
+    writer.line(f"const kt_i64 {names[0]} = {f'kt_u32(grid_0) - 1u - {place}' if descending else place};")
+    if len(names) == 2:
+        writer.line(f"const kt_i64 {names[1]} = {first} + program % {here};")
+    else:
+        writer.line(f"const kt_i64 {names[1]} = ({first} + program % {here}) % kt_u32(grid_1);")
+        writer.line(f"const kt_i64 {names[2]} = ({first} + program % {here}) / kt_u32(grid_1);")
 
 
 def op_num_programs(writer: Writer, op: Op) -> None:

@@ -1,0 +1,79 @@
+"""Masks by position, such as those of edges and diagonals: applied only to tiles that they cut."""
+
+from __future__ import annotations
+
+from kittens.codegen import cexpr
+from kittens.codegen.emit.elementwise import elementwise
+from kittens.codegen.emit.writer import Writer
+from kittens.codegen.placement import dtype_of, is_tile, shape
+from kittens.ir import Op, Value
+from kittens.opset.elementwise import COMPARISONS
+
+#: Registers a lane from which on a branch is cheaper than the mask.
+_MANY = 8
+
+
+def op_where(writer: Writer, op: Op) -> None:
+    """where(positions compare, x, scalar): x as it is, unless some position in the tile fails."""
+    condition, kept, other = op.operands
+    layout = writer.layout_of(op.result) if is_tile(op.result) else None
+    whole = _all(writer, condition) if layout is not None and layout.registers >= _MANY else None
+    if layout is None or whole is None or not _one(other) or kept in writer.plan.placement.implicit:
+        elementwise(writer, op)
+        return
+    writer.locate(op)
+    c = cexpr.ctype(dtype_of(op.result))
+    where, x, y = (writer.reader(v, layout) for v in op.operands)
+    name = writer.fresh(op.result.name or "t")
+    writer.line(f"{c} {name}[{layout.registers}];")
+    writer.line(f"KT_EACH(r, {layout.registers}) {name}[r] = {x('r')};")
+    writer.open(f"if (!({whole}))")
+    text = cexpr.expression("where", op.attrs, [dtype_of(v) for v in op.operands], dtype_of(op.result), [where("r"), f"{name}[r]", y("r")])  # fmt: skip
+    writer.line(f"KT_EACH(r, {layout.registers}) {name}[r] = {text};")
+    writer.close()
+    writer.held[op.result] = (name, layout)
+
+
+def _one(value: Value) -> bool:
+    """Whether all elements of a value are one and the same."""
+    while is_tile(value) and value.producer is not None and value.producer.name == "broadcast":
+        value = value.producer.operands[0]
+    return not is_tile(value) or (value.producer is not None and value.producer.name == "const")
+
+
+def _all(writer: Writer, condition: Value) -> str | None:
+    """A scalar condition under which a comparison of positions holds in the whole tile; None if there is none."""
+    while condition.producer is not None and condition.producer.name in ("broadcast", "reshape"):
+        condition = condition.producer.operands[0]
+    op = condition.producer
+    if op is None or op.name not in COMPARISONS or op.name in ("eq", "ne") or dtype_of(op.operands[0]) != "int64":
+        return None
+    left, right = (_span(writer, v) for v in op.operands)
+    if left is None or right is None or not (left[0] or right[0]):
+        return None
+    scalars = " - ".join(f"({' + '.join(s) or '0'})" for s in (left[0], right[0]))
+    # The worst pair of positions: the largest on the left for < and <=, the smallest for > and >=.
+    worst = left[2] - right[1] if op.name in ("lt", "le") else left[1] - right[2]
+    return f"kt_near({scalars}) + {worst} {cexpr.COMPARE[op.name]} 0"
+
+
+def _span(writer: Writer, value: Value) -> tuple[list[str], int, int] | None:
+    """An implicit integer as scalars and the least and largest of the positions added to them; None if it is no such sum."""
+    if not is_tile(value):
+        return [writer.scalar(value)], 0, 0
+    op = value.producer
+    if op is None or value not in writer.plan.placement.implicit:
+        return None
+    if op.name == "arange":
+        return [], 0, shape(value)[0] - 1
+    if op.name == "const":
+        return [], int(op.attrs["value"]), int(op.attrs["value"])
+    if op.name in ("broadcast", "reshape", "transpose"):
+        return _span(writer, op.operands[0])
+    if op.name == "cast" and op.attrs["dtype"] == "int64" and dtype_of(op.operands[0]) in ("int32", "int64"):
+        return _span(writer, op.operands[0])
+    if op.name == "add" and dtype_of(value) == "int64":
+        parts = [_span(writer, v) for v in op.operands]
+        if parts[0] is not None and parts[1] is not None:
+            return parts[0][0] + parts[1][0], parts[0][1] + parts[1][1], parts[0][2] + parts[1][2]
+    return None
