@@ -39,7 +39,7 @@ def assign(function: Function, machine: Machine) -> Plan | None:
         tile.loop = loop
     if not plan.staged or not all(_readable(op, plan, engine) for op in products):
         return None
-    if not all(_followed(load, function) for load, _ in loads):
+    if not all(_followed(load.operands, function) for load, _ in loads):
         return None
     direct = [*function.body.ops, *(x for op in function.body.ops if op.name == "loop" for x in op.regions[0].ops)]
     if any(op not in direct for op in products):
@@ -85,6 +85,7 @@ def _out(op: Op, plan: Plan, late: dict[Op, Op]) -> Out | None:
         and body.index(op) > body.index(rings[0])
         and all(s.loop is not None for s in plan.staged.values())
         and layout.registers * 3 // 2 <= _WAITING
+        and _followed(op.operands[:-1], plan.function)
         and [x for x in body if x.name.startswith("store")] == [op]
         and all(sums_carried(rings[0], x) for x in rings[0].regions[0].ops if x in plan.placement.products)
     )
@@ -192,10 +193,10 @@ def across(staged: Staged, operand: Value, position: int) -> bool:
     return turned if position == 0 else not turned
 
 
-def _followed(load: Op, function: Function) -> bool:
-    """Whether the copying team can find out where a load's tile lies: by scalar arithmetic, loops' indices and scalar loads."""
+def _followed(operands: Sequence[Value], function: Function) -> bool:
+    """Whether it can be found out elsewhere where a tile lies: by scalar arithmetic, loops' indices and scalar loads."""
     seen: set[Value] = set()
-    todo = list(load.operands)
+    todo = list(operands)
     while todo:
         value = todo.pop()
         if value in seen:

@@ -15,6 +15,11 @@ from kittens.kernels.softmaxes import LOG2E, finite_or_zero
 from kittens.kernels.stacks import head_width
 
 
+#: How far, to base 2, scores may exceed what is subtracted from them: probabilities are at most 2^SLACK before they are
+#: divided by their sum. The maximum need not follow every step, and sums are seldom scaled.
+SLACK = 8.0
+
+
 def key_blocks(i, nq, nk, left, right, BM, BN):
     """The range lo, hi of the blocks of keys that some query of block i sees."""
     lo, hi = 0, kt.cdiv(nk, BN)
@@ -57,10 +62,12 @@ def attention_forward(
     for j in kt.range(lo, hi):
         s = q_tile @ kt.load(k, (j, 0), (BN, D)).T
         s = visible(s, i, j, nq, nk, left, right)
-        m_new = kt.maximum(m, s.max(axis=1))
+        reach = kt.maximum(m, s.max(axis=1))
+        grows = (reach - m) * c > SLACK  # not where both are -inf
+        m_new = kt.where(grows, reach, m)
         base = finite_or_zero(m_new) * c
         p = kt.exp2(kt.fma(s, c, -base[:, None]))
-        alpha = kt.exp2(kt.fma(m, c, -base))
+        alpha = kt.where(grows, kt.exp2(kt.fma(m, c, -base)), 1.0)
         l = l * alpha + p.sum(axis=1)
         acc = acc * alpha[:, None] + p.to(v.dtype) @ kt.load(v, (j, 0), (BN, DV))
         m = m_new

@@ -7,7 +7,7 @@ it). A position in a ring is a slot and a phase, which flips each time round. Pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kittens import layouts as lay
@@ -62,9 +62,9 @@ class _Waiting:
         return f"{self.name}_words"
 
     @property
-    def at(self) -> str:
-        """The stem of the coordinates where it belongs."""
-        return f"{self.name}_at"
+    def number(self) -> str:
+        """Its program's number."""
+        return f"{self.name}_number"
 
 
 class Compute(Writer):
@@ -88,6 +88,8 @@ class Compute(Writer):
         self.descriptors: dict[tuple[Value, int, bool], str] = {}
         self.kept: dict[Ring, str] = {}  # rings whose slots are handed back a pass later: where the slot's number is
         self.pending: dict[Ring, set[Op]] = {}
+        self.plain = handlers
+        self.read_here = _read_here(plan)
         self.maps: dict[TileMap, Parameter] = {}
         self.waiting: list[_Waiting] = []
         self.meet = f"kt_barrier_named(1, {plan.threads});"
@@ -173,9 +175,21 @@ def _positions(writer: Writer, phase: int) -> None:
 
 
 def _programs(writer: Writer) -> None:
-    """Open the loop over the programs that this block takes."""
+    """Open the loop over the programs that this block takes.
+
+    Where work is sorted, blocks take turns to and fro, or the first would have more of it in every turn.
+    """
     number = writer.program
-    writer.open(f"for (kt_u32 {number} = kt_program_x(); {number} < programs; {number} += kt_blocks())")
+    orders = {op.attrs["order"] for op in writer.plan.function.body.walk() if op.name == "program_id"}
+    if not orders & {"ascending", "descending"}:
+        writer.open(f"for (kt_u32 {number} = kt_program_x(); {number} < programs; {number} += kt_blocks())")
+        return
+    turn = writer.fresh("turn")
+    writer.open(f"for (kt_u32 {turn} = 0; {turn} * kt_blocks() < programs; ++{turn})")
+    writer.line(
+        f"const kt_u32 {number} = {turn} * kt_blocks() + ({turn} % 2 ? kt_blocks() - 1u - kt_program_x() : kt_program_x());"
+    )
+    writer.line(f"if ({number} >= programs) break;")
 
 
 def _slot(ring: Ring) -> str:
@@ -217,13 +231,26 @@ def _wanted(plan: Plan) -> set[Op]:
     loops = {ring.loop for ring in plan.roles.rings if ring.loop is not None}
     todo = [v for value in plan.staged for v in (value.producer.operands if value.producer else ())]
     todo += [v for loop in loops for v in loop.operands[:3]]
+    return _behind(todo)
+
+
+def _behind(values: Sequence[Value], stop: Collection[Value] = ()) -> set[Op]:
+    """The operations that values follow from, not looking behind those in `stop`."""
     found: set[Op] = set()
+    todo = list(values)
     while todo:
-        op = todo.pop().producer
-        if op is not None and op not in found:
+        value = todo.pop()
+        op = value.producer
+        if op is not None and op not in found and value not in stop:
             found.add(op)
             todo += op.operands
     return found
+
+
+def _write(writer: Writer, op: Op) -> None:
+    """Write an operation on scalars."""
+    if op.name not in ("const", "dim", "index", "slice", "permute"):
+        (writer.handlers.get(op.name) or writer.handlers["elementwise"])(writer, op)
 
 
 def _slice(writer: Writer, region: Region, wanted: set[Op], maps: dict[TileMap, Parameter]) -> None:
@@ -248,8 +275,8 @@ def _slice(writer: Writer, region: Region, wanted: set[Op], maps: dict[TileMap, 
             writer.open(f"for (kt_i64 {name} = {lo}; {name} < {hi}; {name} += {step})")
             _slice(writer, op.regions[0], wanted, maps)
             writer.close()
-        elif op in wanted and op.name not in ("const", "dim", "index", "slice", "permute"):
-            (writer.handlers.get(op.name) or writer.handlers["elementwise"])(writer, op)
+        elif op in wanted:
+            _write(writer, op)
 
 
 def _copy(writer: Writer, ring: Ring, staged: Staged, maps: dict[TileMap, Parameter]) -> None:
@@ -304,11 +331,30 @@ def _places(writer: Writer, op: Op, extents: Sequence[int], axes: Sequence[int |
 # The computing teams.
 
 
+def _read_here(plan: Plan) -> set[Op]:
+    """The operations that matter to the computing teams: not those which only say where tiles lie that the engine copies."""
+    assert plan.roles is not None
+    found: set[Op] = set()
+    for op in plan.function.body.walk():
+        out = plan.roles.outs.get(op)
+        if any(v in plan.staged for v in op.results):
+            continue
+        if op.regions or not op.results or not all(map(_scalar, op.results)):
+            found |= _behind(op.operands[-1:] if out is not None and out.late else op.operands, plan.staged)
+    return found
+
+
+def _scalar(value: Value) -> bool:
+    return isinstance(value.type, TensorType) or not is_tile(value)
+
+
 def _settled(handler: Handler) -> Handler:
     """A handler that first waits for the products whose results its operation reads."""
 
     def run(writer: Writer, op: Op) -> None:
         assert isinstance(writer, Compute)
+        if op.results and not op.regions and all(map(_scalar, op.results)) and op not in writer.read_here:
+            return
         if op.regions:
             _land(writer, len(writer.flights))
         for value in op.operands:
@@ -590,19 +636,16 @@ def _out(writer: Writer, op: Op) -> None:
     if tile not in writer.held:
         writer.hold(tile, layout)
     words = _pack(writer, tile, range(layout.registers), 16)
-    map, axes = _out_map(writer, out)
-    places = _places(writer, op, shape(tile), axes)
     if not out.late:
         writer.open("")
         writer.lines[-1] = writer.indent[:-2] + "{"
-        _send(writer, out, words, map, places)
+        _send(writer, writer, out, words)
         writer.close()
         return
     (waiting,) = writer.waiting
     writer.line(f"if ({waiting.flag}) {waiting.call}();  // where the loop had no pass")
     writer.line(f"KT_EACH(word, {layout.registers // 2}) {waiting.words}[word] = {words}[word];")
-    for i, place in enumerate(places):
-        writer.line(f"{waiting.at}{i} = {place};")
+    writer.line(f"{waiting.number} = {writer.program};")
     writer.line(f"{waiting.flag} = true;")
 
 
@@ -611,24 +654,32 @@ def _await(writer: Compute) -> None:
     for op, out in writer.roles.outs.items():
         if not out.late:
             continue
-        map, axes = _out_map(writer, out)
         waiting = _Waiting(f"{cname(base(op.operands[0]).name)}_late")
         count = writer.plan.placement.layouts[op.operands[-1]].registers // 2
         lines, writer.lines = writer.lines, []
         writer.line(f"kt_u32 {waiting.words}[{count}];  // a result goes out while the next program's first products are under way")
-        writer.line(f"int {', '.join(f'{waiting.at}{i} = 0' for i in range(len(axes)))};")
+        writer.line(f"kt_u32 {waiting.number} = 0;")
         writer.line(f"bool {waiting.flag} = false;")
         writer.open(f"auto {waiting.call} = [&]() KT_INLINE")
-        _send(writer, out, waiting.words, map, [f"{waiting.at}{i}" for i in range(len(axes))])
+        places = Writer(writer.plan, writer.plain)
+        places.lines, places.indent, places.program = writer.lines, writer.indent, waiting.number
+        places.taken = writer.taken - {"program"}
+        wanted = _behind(op.operands[:-1])
+        for other in writer.plan.function.body.ops:
+            if other in wanted:
+                _write(places, other)
+        _send(writer, places, out, waiting.words)
         writer.close()
         writer.lines[-1] += ";"
         waiting.lines, writer.lines = writer.lines, lines
         writer.waiting.append(waiting)
 
 
-def _send(writer: Compute, out: Out, words: str, map: str, places: list[str]) -> None:
-    """Copy words of a result out: those of fragments along a row of them follow each other."""
+def _send(writer: Compute, scalars: Writer, out: Out, words: str) -> None:
+    """Copy words of a result out: those of fragments along a row of them follow each other. `scalars` knows where it belongs."""
     tile = out.store.operands[-1]
+    map, axes = _out_map(writer, out)
+    places = _places(scalars, out.store, shape(tile), axes)
     matrix = next(m for m in writer.plan.placement.products.values() if m.layout == writer.plan.placement.layouts[tile])
     assert matrix.team is not None
     rows, columns = lay.Tiled(matrix.team.d).shape[0], out.panel // 2
