@@ -54,10 +54,11 @@ def _entry(name: str, parameters: Sequence[tuple[str, str]], threads: int, share
 DIALECT = Dialect("kt_cuda.h", _entry, ".cu")
 
 
-def _alone(name: str, parameters: Sequence[tuple[str, str]], threads: int, shared: int) -> str:
+def _alone(name: str, parameters: Sequence[tuple[str, str]], threads: int, cluster: int) -> str:
     """A kernel that has a processor to itself."""
+    beside = f" __cluster_dims__({cluster}, 1, 1)" if cluster > 1 else ""
     listed = ", ".join(f"KT_MAP({n})" if c == "kt_map" else f"{c} {n}" for c, n in parameters)
-    return f'extern "C" __global__ void __launch_bounds__({threads}, 1) {name}({listed}) {{'
+    return f'extern "C" __global__ void{beside} __launch_bounds__({threads}, 1) {name}({listed}) {{'
 
 
 #: How an element type is called in wgmma's names. 16-bit operands may lie either way in shared memory.
@@ -97,6 +98,7 @@ ENGINE = Engine(
     wrappers=_wrappers,
     registers={2: (40, 232), 3: (32, 160)},
     entry=_alone,
+    cluster=2,
     put=lambda address, words: _call("kt_stmatrix_x4", [address], words, []),
 )
 

@@ -51,7 +51,7 @@ class Staged:
 class Ring:
     """Slots in shared memory through which tiles go from the threads that copy to those that compute.
 
-    tiles: copied together. users: the products that read them; a slot is free when all have. bar: where the barriers are in
+    tiles: copied together; those in `common` are the same for all blocks of a cluster, each of which copies a part to all. users: the products that read them; a slot is free when all have. bar: where the barriers are in
     shared memory (for each slot that it is full, then for each that it is empty).
     """
 
@@ -61,6 +61,7 @@ class Ring:
     loop: Op | None
     depth: int = 1
     bar: int = 0
+    common: list[Staged] = field(default_factory=list)
 
     @property
     def slot_bytes(self) -> int:
@@ -89,7 +90,7 @@ class Roles:
     """One team of groups copies tiles, `teams` compute; blocks take one program after another.
 
     late: of a loop, the product that ends a pass and is started in the next one, behind those that head it. out: where in
-    shared memory results pass, two buffers a group.
+    shared memory results pass, two buffers a group. cluster: blocks whose programs are neighbours along the grid's first axis.
     """
 
     teams: int
@@ -97,6 +98,7 @@ class Roles:
     late: dict[Op, Op]
     outs: dict[Op, Out] = field(default_factory=dict)
     out: int = 0
+    cluster: int = 1
     end: int = 0  # of slots and barriers in shared memory
 
 

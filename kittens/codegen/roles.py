@@ -54,8 +54,51 @@ def assign(function: Function, machine: Machine) -> Plan | None:
     for ways in (outs, {}):
         plan.roles = Roles(teams, rings, late, ways)
         if _fit(plan, _SPARE):
+            _share(plan, products)
             return plan
     return None
+
+
+#: Elements of a result from which on blocks share copies: smaller ones belong to grids too small for it to pay.
+_SHARING = 128 * 256
+
+
+def _share(plan: Plan, products: list[Op]) -> None:
+    """Let neighbouring blocks share the copies of tiles that they have in common: half the traffic, and the power it takes."""
+    roles, engine = plan.roles, plan.machine.engine
+    assert roles is not None and engine is not None
+    ids = [op for op in plan.function.body.walk() if op.name == "program_id"]
+    large = max(shape(op.result)[0] * shape(op.result)[1] for op in products)
+    if engine.cluster < 2 or roles.late or len(ids) != 1 or len(ids[0].results) < 2 or large < _SHARING:
+        return
+    common = {
+        ring: [s for s in ring.tiles if not _follows(s.load.operands, ids[0].results[0]) and _split(s, engine.cluster)]
+        for ring in roles.rings
+        if ring.loop is not None
+    }
+    if any(common.values()):
+        roles.cluster = engine.cluster
+        for ring, tiles in common.items():
+            ring.common = tiles
+
+
+def _follows(values: Sequence[Value], source: Value) -> bool:
+    """Whether some of the values are computed from `source`."""
+    todo, seen = list(values), set()
+    while todo:
+        value = todo.pop()
+        if value is source:
+            return True
+        if value not in seen:
+            seen.add(value)
+            todo += value.producer.operands if value.producer is not None else []
+    return False
+
+
+def _split(staged: Staged, parts: int) -> bool:
+    """Whether a tile divides into so many parts: of its panels, or of its rows."""
+    rows, cols = staged.shared.shape
+    return cols * staged.shared.itemsize // staged.width % parts == 0 or rows % (8 * parts) == 0
 
 
 #: Registers a lane that sums and a result that waits to go out may take together.

@@ -174,6 +174,10 @@ KT_FN void kt_cluster_sync(KT_SITE_ONLY) {
   KT_ASM(kt_sim::cluster_sync(), "barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" :::
          "memory");
 }
+// Kernels of a stream may overlap where the host asks for it. Memory that kernels before this one write is there only
+// behind the first; from the second on the next kernel may start.
+KT_FN void kt_after_previous() { KT_ASM((void)0, "griddepcontrol.wait;" ::: "memory"); }
+KT_FN void kt_next_may_start() { KT_ASM((void)0, "griddepcontrol.launch_dependents;" ::: "memory"); }
 // The four warps that take part keep N registers a thread from here on, and give back others, or wait for more to be given
 // back. N: 24 .. 256, a multiple of 8.
 template <int N>

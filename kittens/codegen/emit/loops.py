@@ -25,8 +25,19 @@ def op_program_id(writer: Writer, op: Op) -> None:
     rank = op.attrs["rank"]
     names = [writer.fresh(v.name or f"program_{i}") for i, v in enumerate(op.results)]
     writer.names.update(zip(op.results, names, strict=False))
+    if writer.cluster > 1:
+        pairs = writer.fresh("pair")
+        _program(writer, op, [pairs, *names[1:]])
+        writer.line(f"const kt_i64 {names[0]} = {pairs} * {writer.cluster} + rank;")
+    else:
+        _program(writer, op, names)
+
+
+def _program(writer: Writer, op: Op, names: list[str]) -> None:
+    """Declare the coordinates of a program."""
+    rank, rows = op.attrs["rank"], writer.rows
     if rank == 1:
-        text = f"kt_u32(grid_0) - 1u - {writer.program}" if op.attrs["order"] == "descending" else writer.program
+        text = f"kt_u32({rows}) - 1u - {writer.program}" if op.attrs["order"] == "descending" else writer.program
         writer.line(f"const kt_i64 {names[0]} = {text};")
         return
     writer.line(
@@ -35,7 +46,7 @@ def op_program_id(writer: Writer, op: Op) -> None:
     writer.taken.add("program")
     order = op.attrs["order"]
     if order != "linear" and writer.machine.parts:
-        programs = " * ".join(f"kt_u32(grid_{i})" for i in range(rank))
+        programs = " * ".join(f"kt_u32({rows if i == 0 else f'grid_{i}'})" for i in range(rank))
         writer.line(f"program = kt_dealt(program, {programs}, {writer.machine.parts}u);")
     if order in ("ascending", "descending"):
         _sorted(writer, names, descending=order == "descending")
@@ -44,18 +55,19 @@ def op_program_id(writer: Writer, op: Op) -> None:
         # Eight rows of programs at a time, column by column, so that neighbours in time share operands.
         width = writer.fresh("width")
         writer.line(
-            f"const kt_u32 {width} = 8u * kt_u32(grid_1), first = program % kt_u32(grid_0 * grid_1) / {width} * 8u;"
+            f"const kt_u32 {width} = 8u * kt_u32(grid_1), first = program % kt_u32({rows} * grid_1) / {width} * 8u;"
         )
-        writer.line("const kt_u32 tall = kt_u32(grid_0) - first < 8u ? kt_u32(grid_0) - first : 8u;")
-        writer.line(f"const kt_i64 {names[0]} = first + program % kt_u32(grid_0 * grid_1) % {width} % tall;")
-        writer.line(f"const kt_i64 {names[1]} = program % kt_u32(grid_0 * grid_1) % {width} / tall;")
+        writer.line(f"const kt_u32 tall = kt_u32({rows}) - first < 8u ? kt_u32({rows}) - first : 8u;")
+        writer.line(f"const kt_i64 {names[0]} = first + program % kt_u32({rows} * grid_1) % {width} % tall;")
+        writer.line(f"const kt_i64 {names[1]} = program % kt_u32({rows} * grid_1) % {width} / tall;")
         if rank == 3:
-            writer.line(f"const kt_i64 {names[2]} = program / kt_u32(grid_0 * grid_1);")
+            writer.line(f"const kt_i64 {names[2]} = program / kt_u32({rows} * grid_1);")
         return
     for i, name in enumerate(names):
-        writer.line(f"const kt_i64 {name} = program" + (f" % kt_u32(grid_{i});" if i < rank - 1 else ";"))
+        extent = rows if i == 0 else f"grid_{i}"
+        writer.line(f"const kt_i64 {name} = program" + (f" % kt_u32({extent});" if i < rank - 1 else ";"))
         if i < rank - 1:
-            writer.line(f"program /= kt_u32(grid_{i});")
+            writer.line(f"program /= kt_u32({extent});")
 
 
 #: Programs that are started in order of their first coordinate before the next along the other axes: enough to even out.
@@ -64,13 +76,14 @@ _SORTED = 512
 
 def _sorted(writer: Writer, names: list[str], *, descending: bool) -> None:
     """Coordinates of a program among those sorted by their first one, for a few of the other coordinates at a time."""
+    rows = writer.rows
     others = " * ".join(f"kt_u32(grid_{i})" for i in range(1, len(names)))
     some, first, here = writer.fresh("some"), writer.fresh("first"), writer.fresh("here")
-    writer.line(f"const kt_u32 {some} = {_SORTED - 1}u / kt_u32(grid_0) + 1u, {first} = program / ({some} * kt_u32(grid_0)) * {some};")
+    writer.line(f"const kt_u32 {some} = {_SORTED - 1}u / kt_u32({rows}) + 1u, {first} = program / ({some} * kt_u32({rows})) * {some};")
     writer.line(f"const kt_u32 {here} = {others} - {first} < {some} ? {others} - {first} : {some};")
-    writer.line(f"program %= {some} * kt_u32(grid_0);")
+    writer.line(f"program %= {some} * kt_u32({rows});")
     place = f"program / {here}"
-    writer.line(f"const kt_i64 {names[0]} = {f'kt_u32(grid_0) - 1u - {place}' if descending else place};")
+    writer.line(f"const kt_i64 {names[0]} = {f'kt_u32({rows}) - 1u - {place}' if descending else place};")
     if len(names) == 2:
         writer.line(f"const kt_i64 {names[1]} = {first} + program % {here};")
     else:

@@ -104,7 +104,7 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
     maps = compute.maps
     copy = _copying(plan, handlers, maps)
 
-    compute.program = copy.program
+    compute.program, compute.rows, compute.cluster = copy.program, copy.rows, copy.cluster
     compute.indent = "    "
     _positions(compute, 0)
     _await(compute)
@@ -135,7 +135,7 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
     entry = f"{function.name}_kernel"
     text = heading(plan)
     text.append(engine.wrappers(list(compute.instructions), list(compute.sizes)))
-    text.append(engine.entry(entry, [(p.ctype, p.text) for p in parameters], threads, shared))
+    text.append(engine.entry(entry, [(p.ctype, p.text) for p in parameters], threads, roles.cluster))
     text.append(f"  KT_SHARED_MEMORY(smem, {shared});")
     for ring in roles.rings:
         text.append(f"  const kt_smem {ring.name}_full = smem + {ring.bar}, {ring.name}_empty = smem + {ring.bar + 8 * ring.depth};")
@@ -146,9 +146,14 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
         each = f"KT_EACH(i, {ring.depth}) " if ring.depth > 1 else ""
         at = " + i * 8" if ring.depth > 1 else ""
         text.append(f"    {each}kt_bar_init({ring.name}_full{at}, 1);")
-        text.append(f"    {each}kt_bar_init({ring.name}_empty{at}, {plan.placement.groups});")
-    text += ["    kt_bar_fence();", "  }", "  kt_barrier();"]
-    total = " * ".join(f"kt_u32(grid_{i})" for i in range(function.grid_rank))
+        text.append(f"    {each}kt_bar_init({ring.name}_empty{at}, {plan.placement.groups * (roles.cluster if ring.common else 1)});")
+    meet = "kt_cluster_sync();" if roles.cluster > 1 else "kt_barrier();"
+    text += ["    kt_bar_fence();", "  }", f"  {meet}"]
+    text += ["  kt_after_previous();", "  kt_next_may_start();"]
+    if roles.cluster > 1:
+        text.append("  const int rank = int(kt_cluster_rank());")
+        text.append(f"  const int rows = (grid_0 + {roles.cluster - 1}) / {roles.cluster};  // of programs of a cluster")
+    total = " * ".join(f"kt_u32({copy.rows if i == 0 else f'grid_{i}'})" for i in range(function.grid_rank))
     text.append(f"  const kt_u32 programs = {total};")
     fewer, more = engine.registers.get(roles.teams, (0, 0))
     text.append("  if (team == 0) {")
@@ -161,7 +166,8 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
     text += ["  " + line for line in compute.definitions(copying)]
     text += [*compute.lines, "  }", "}", ""]
     return Source(
-        machine.dialect.finish("\n".join(text)), entry, parameters, threads, shared, compute.locations, persistent=1
+        machine.dialect.finish("\n".join(text)), entry, parameters, threads, shared, compute.locations,
+        persistent=1, cluster=roles.cluster,
     )  # fmt: skip
 
 
@@ -179,10 +185,11 @@ def _programs(writer: Writer) -> None:
 
     Where work is sorted, blocks take turns to and fro, or the first would have more of it in every turn.
     """
-    number = writer.program
+    number, cluster = writer.program, writer.cluster
+    first, step = (f"{x} / {cluster}u" if cluster > 1 else x for x in ("kt_program_x()", "kt_blocks()"))
     orders = {op.attrs["order"] for op in writer.plan.function.body.walk() if op.name == "program_id"}
     if not orders & {"ascending", "descending"}:
-        writer.open(f"for (kt_u32 {number} = kt_program_x(); {number} < programs; {number} += kt_blocks())")
+        writer.open(f"for (kt_u32 {number} = {first}; {number} < programs; {number} += {step})")
         return
     turn = writer.fresh("turn")
     writer.open(f"for (kt_u32 {turn} = 0; {turn} * kt_blocks() < programs; ++{turn})")
@@ -218,10 +225,20 @@ def _copying(plan: Plan, handlers: Mapping[str, Handler], maps: dict[TileMap, Pa
     writer.indent = "      "
     writer.taken |= {"programs", "team"}
     writer.program = writer.fresh("number")
+    assert plan.roles is not None
+    if plan.roles.cluster > 1:
+        writer.rows, writer.cluster = "rows", plan.roles.cluster
+        writer.taken |= {"rows", "rank"}
     _positions(writer, 1)
     _programs(writer)
     _slice(writer, plan.function.body, _wanted(plan), maps)
     writer.close()
+    for ring in plan.roles.rings:
+        if ring.common:  # a block stays while others of its cluster may still reach into its memory
+            writer.open(f"for (int i = 0; i < {ring.depth}; ++i)")
+            writer.line(f"kt_bar_wait({_bar(ring, 'empty')}, {ring.name}_phase);")
+            _advance(writer, ring)
+            writer.close()
     return writer
 
 
@@ -269,14 +286,26 @@ def _slice(writer: Writer, region: Region, wanted: set[Op], maps: dict[TileMap, 
             if all(s.load in started for s in ring.tiles):
                 _advance(writer, ring)
         elif op.name == "loop" and any(r.loop is op for r in roles.rings):
-            lo, hi, step = map(writer.scalar, op.operands[:3])
-            index = op.regions[0].args[0]
-            name = writer.names[index] = writer.fresh(index.name or "pass")
-            writer.open(f"for (kt_i64 {name} = {lo}; {name} < {hi}; {name} += {step})")
+            _passes(writer, op)
             _slice(writer, op.regions[0], wanted, maps)
             writer.close()
         elif op in wanted:
             _write(writer, op)
+
+
+def _passes(writer: Writer, op: Op) -> None:
+    """Open a loop that copies. Passes are counted in 32 bits: the compiler then knows the count to be alike in all lanes."""
+    lo, hi, step = map(writer.scalar, op.operands[:3])
+    index = op.regions[0].args[0]
+    name, count, passes = (writer.fresh(stem) for stem in (index.name or "index", "pass", "passes"))
+    writer.line(f"const int {passes} = kt_passes({lo}, {hi}, {step});")
+    writer.open(f"for (int {count} = 0; {count} < {passes}; ++{count})")
+    writer.line(f"const kt_i64 {name} = {_index(lo, count, step)};")
+    writer.names[index] = name
+
+
+def _index(lo: str, count: str, step: str) -> str:
+    return added("" if lo == "kt_i64(0)" else lo, count if step == "kt_i64(1)" else f"{count} * {step}")
 
 
 def _copy(writer: Writer, ring: Ring, staged: Staged, maps: dict[TileMap, Parameter]) -> None:
@@ -290,19 +319,29 @@ def _copy(writer: Writer, ring: Ring, staged: Staged, maps: dict[TileMap, Parame
     assert isinstance(parameter.type, TensorType)
     order = _order(axes, int(not staged.flipped), int(staged.flipped))
     box = (columns, rows, *(1 for _ in order[2:]))
-    map = _map(writer, maps, TileMap(parameter.name, order, box, staged.width))
     places = _places(writer, op, shape(op.result), [axes[i] for i in order])
+    parts = writer.cluster if staged in ring.common else 1
+    panels = cols // columns
+    by_rows = parts > 1 and panels % parts != 0
+    if by_rows:
+        box = (columns, rows // parts, *box[2:])
+    map = _map(writer, maps, TileMap(parameter.name, order, box, staged.width))
     at = f"smem + {staged.offset}" if staged.offset else "smem"
     if ring.depth > 1:
         at += f" + {_slot(ring)} * {ring.slot_bytes}"
-    first = places[0]
-    each = ""
-    if cols > columns:
-        panel = rows * staged.width
-        each = f"KT_EACH(panel, {cols // columns}) "
-        at += f" + panel * {panel}"
-        first = f"{first} + panel * {columns}" if first != "0" else f"panel * {columns}"
-    writer.line(f"{each}kt_tile_load({at}, {map}, {_bar(ring, 'full')}, {', '.join([first, *places[1:]])});")
+    if by_rows:
+        at += f" + rank * {rows // parts * staged.width}"
+        places[1] = added(places[1], f"rank * {rows // parts}")
+    many = panels if by_rows else panels // parts
+    panel = "panel" if many > 1 else ""
+    if parts > 1 and not by_rows:
+        panel = f"(rank * {many}" + (" + panel)" if panel else ")")
+    if panel:
+        at += f" + {panel} * {rows * staged.width}"
+        places[0] = added(places[0], f"{panel} * {columns}")
+    call, blocks = ("kt_tile_load_to", [f"{(1 << parts) - 1}"]) if parts > 1 else ("kt_tile_load", [])
+    each = f"KT_EACH(panel, {many}) " if many > 1 else ""
+    writer.line(f"{each}{call}({', '.join([at, map, _bar(ring, 'full'), *places, *blocks])});")
 
 
 def _map(writer: Writer, maps: dict[TileMap, Parameter], tile: TileMap) -> str:
@@ -390,7 +429,11 @@ def _land(writer: Compute, count: int) -> None:
 def _hand_back(writer: Compute, ring: Ring) -> None:
     """Tell the copying team that this group has read a slot."""
     kept = writer.kept.get(ring)
-    writer.line(f"if (lane == 0) kt_bar_arrive({_bar(ring, 'empty', kept or '')});")
+    bar = _bar(ring, "empty", kept or "")
+    if ring.common:
+        writer.line(f"if (lane < {writer.cluster}) kt_bar_arrive_at({bar}, lane);")
+    else:
+        writer.line(f"if (lane == 0) kt_bar_arrive({bar});")
     if kept is None:
         _advance(writer, ring)
 
@@ -571,17 +614,21 @@ def _loop(writer: Writer, op: Op) -> None:
             writer.kept[ring] = writer.fresh(f"{ring.name}_read")
             writer.line(f"int {writer.kept[ring]} = 0;")
     words = _late_words(writer, late) if late else ""
-    index, (lo, hi, step) = region.args[0], map(writer.scalar, op.operands[:3])
     body = _Pass(late, sums, in_place, names, arguments, words, carried)
-    writer.open(f"if ({lo} < {hi})")
-    name = writer.names[index] = writer.fresh(index.name or "pass")
+    index, (lo, hi, step) = region.args[0], map(writer.scalar, op.operands[:3])
+    name, count, passes = (writer.fresh(stem) for stem in (index.name or "index", "pass", "passes"))
+    writer.line(f"const int {passes} = kt_passes({lo}, {hi}, {step});  // in 32 bits: alike in all lanes, and known to be")
+    writer.open(f"if ({passes} > 0)")
     writer.open("")
     writer.lines[-1] = writer.indent[:-2] + "{"
+    writer.names[index] = name
     writer.line(f"const kt_i64 {name} = {lo};")
     _pass(writer, region, body, first=True)
     writer.close()
-    writer.line("KT_ONCE")
-    writer.open(f"for (kt_i64 {name} = {lo} + {step}; {name} < {hi}; {name} += {step})")
+    if late:
+        writer.line("KT_ONCE")
+    writer.open(f"for (int {count} = 1; {count} < {passes}; ++{count})")
+    writer.line(f"const kt_i64 {name} = {_index(lo, count, step)};")
     _pass(writer, region, body, first=False)
     writer.close()
     if late:
@@ -664,6 +711,7 @@ def _await(writer: Compute) -> None:
         places = Writer(writer.plan, writer.plain)
         places.lines, places.indent, places.program = writer.lines, writer.indent, waiting.number
         places.taken = writer.taken - {"program"}
+        places.rows, places.cluster = writer.rows, writer.cluster
         wanted = _behind(op.operands[:-1])
         for other in writer.plan.function.body.ops:
             if other in wanted:

@@ -130,6 +130,8 @@ class Writer:
         self.stored = plan.function.stored()
         self.owner: dict[Op, Op] = {}
         self.program = "kt_program_x()"
+        self.rows = "grid_0"  # the grid's first extent; in a cluster, whose programs share a number, in steps of `cluster`
+        self.cluster = 1
         self.meet = "kt_barrier();"
 
     def source(self) -> Source:
