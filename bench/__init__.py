@@ -1,12 +1,11 @@
-"""Benchmarks, by name: a registry, a timer, results as data.
+"""Benches of the host: a registry by name, a timer, results as data. (Of devices: `suite` runs what `workload` lists.)
 
     @bench("host.trace.attention", "trace attention forward")
     def _(target):
         ...prepare...
         return call          # a function without arguments: what is timed
 
-A benchmark that needs a device registers itself with `on=("cuda", ...)`, the backends it is for, and returns
-a `Timed`, which has a clock of its own, where the wall clock would lie.
+A benchmark where the wall clock would lie returns a `Timed`, which has a clock of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ class Bench:
     name: str
     description: str
     prepare: Callable[[str], Prepared]
-    on: tuple[str, ...] = ("numpy",)
     limit: float | None = None
 
 
@@ -69,24 +67,23 @@ BENCHES: dict[str, Bench] = {}
 
 
 def bench(
-    name: str, description: str, *, on: tuple[str, ...] = ("numpy",), limit: float | None = None
+    name: str, description: str, *, limit: float | None = None
 ) -> Callable[[Callable[[str], Prepared]], Callable[[str], Prepared]]:
     """Register a function as the preparation of a benchmark."""
 
     def register(prepare: Callable[[str], Prepared]) -> Callable[[str], Prepared]:
         if name in BENCHES:
             raise ArgumentError(f"two benchmarks are called {name!r}")
-        BENCHES[name] = Bench(name, description, prepare, on, limit)
+        BENCHES[name] = Bench(name, description, prepare, limit)
         return prepare
 
     return register
 
 
-def select(pattern: str | None = None, target: str = "numpy") -> list[Bench]:
-    """The benchmarks for a target whose names contain or match `pattern`."""
+def select(pattern: str | None = None) -> list[Bench]:
+    """The benchmarks whose names contain or match `pattern`."""
     importlib.import_module("kittens.bench.workloads")
-    backend = target.partition(":")[0]
-    found = [b for b in BENCHES.values() if backend in b.on]
+    found = BENCHES.values()
     return [b for b in found if pattern is None or pattern in b.name or fnmatch.fnmatch(b.name, pattern)]
 
 
@@ -104,7 +101,7 @@ def measure(b: Bench, target: str = "numpy", seconds: float = 0.5, most: int = 2
 
 def run(pattern: str | None = None, target: str = "numpy", seconds: float = 0.5) -> Iterator[Result]:
     """Time every selected benchmark, one after another."""
-    for b in select(pattern, target):
+    for b in select(pattern):
         yield measure(b, target, seconds)
 
 

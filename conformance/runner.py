@@ -23,6 +23,9 @@ from kittens.targets import Target, parse
 #: Cases handed to a worker process at a time.
 CHUNK = 12
 
+#: How many threads linear algebra takes, by the names that its libraries read.
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+
 Progress = Callable[[int, int, Row], None]  # (rows done, rows in all, the latest)
 
 
@@ -171,8 +174,8 @@ def _processors() -> int:
 
 @contextlib.contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """Processes started within keep their linear algebra to one thread: processors are shared out already."""
-    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+    """Processes started within keep to one thread each: processors are shared out already."""
+    names = (*_THREADS, "KITTENS_SIM_WORKERS")
     own = {name: "1" for name in names if name not in os.environ}
     os.environ.update(own)
     try:

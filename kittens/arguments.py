@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,12 +43,31 @@ class TensorArg:
 
     @property
     def type(self) -> TensorType:
-        """What a trace knows of this argument: extents by the power of two that divides them, unit
-        strides.
+        """What a trace knows of this argument: extents by the power of two that divides them, unit strides.
+
+        Of a stride that steps backwards it knows nothing, since engines that copy tiles cannot follow it.
         """
         dims = tuple(Extent(None, _divisor(n)) for n in self.shape)
-        strides = tuple(Extent(1) if s == 1 else Extent(None, _divisor(s)) for s in self.strides)
+        strides = tuple(
+            Extent(1) if s == 1 else Extent(None, _divisor(s) if s >= 0 else 1) for s in self.strides
+        )
         return TensorType(self.dtype, dims, strides, self.alignment)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How arrays of one class are read without describing them in full, as Python expressions in `{x}`, the array.
+
+    key: all that a TensorArg says of it but for `data`, `span` and `alignment`, as values that compare equal if and only if
+    those do. address: of its first element. names: what the expressions use; a backend's own begin with its name.
+    empty(shape, dtype, like): a function that makes a new array, not set, of the library and on the device of the array
+    that it is given, which lives where `like` does.
+    """
+
+    key: str
+    address: str
+    names: Mapping[str, Any] = field(default_factory=dict)
+    empty: Callable[[tuple[int, ...], DType, Any], Callable[[Any], Any]] | None = None
 
 
 @dataclass(frozen=True)

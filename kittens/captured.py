@@ -5,7 +5,8 @@ A trace holds their values. Run by Python a kernel sees a name bound anew, so a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import keyword
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -30,6 +31,33 @@ class Captured:
             if _now(place, name) is not value or (copied is not None and not _same(copied, value)):
                 return False
         return True
+
+    def test(self) -> Callable[[], bool]:
+        """A function that says what `current` does, in a fraction of the time: it reads the names as Python code would."""
+        home = next((place for place, *_ in self.bindings if isinstance(place, dict)), {})
+        values: dict[str, Any] = {"kt_now": _now, "kt_same": _same}
+        tests = []
+        for i, (place, name, value, copied) in enumerate(self.bindings):
+            values |= {f"kt_v{i}": value, f"kt_p{i}": place, f"kt_c{i}": copied}
+            plain = place is home and name.isidentifier() and not keyword.iskeyword(name)
+            if plain and value is not _MISSING:
+                tests.append(f"{name} is kt_v{i}")
+            elif not isinstance(place, dict) and value is not _MISSING:
+                tests.append(f"kt_p{i}.cell_contents is kt_v{i}")
+            else:
+                tests.append(f"kt_now(kt_p{i}, {name!r}) is kt_v{i}")
+            if copied is not None:
+                tests.append(f"kt_same(kt_c{i}, kt_v{i})")
+        lines = [f"def test({', '.join(f'{n}={n}' for n in values)}):", "    try:"]
+        lines += [f"        return {' and '.join(tests) or True}"]
+        lines += [
+            "    except (NameError, ValueError):",
+            "        return False",
+        ]  # unbound by now: a global, a cell
+        made: dict[str, Any] = dict(values)
+        exec("\n".join(lines), made)
+        written: FunctionType = made["test"]
+        return FunctionType(written.__code__, home, "test", written.__defaults__)
 
 
 def captured(function: Any) -> Captured:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +70,64 @@ EXAMPLES: dict[str, Example] = {
     "rotary": Example((_HEADS, _f(2048, 64), _f(2048, 64), _HEADS)),
     "softmax": Example((_ROWS, _ROWS)),
 }
+
+
+def _attention(b: int, h: int, n: int, d: int) -> Example:
+    heads = _x(b, h, n, d)
+    return Example((heads, heads, heads, heads, _f(b, h, n)), {"scale": d**-0.5, "right": 0})
+
+
+def _rows(kernel: str) -> Callable[[int, int], Example]:
+    """The example of a kernel on rows with other rows, as `kittens.ops` runs it; vectors get the length of a row."""
+
+    def made(m: int, n: int) -> Example:
+        from kittens.ops import RESIDENT
+
+        example = EXAMPLES[kernel]
+        shapes = {2: (m, n), 1: (n,)}
+        args = [spec(a.dtype, shapes[a.ndim]) if isinstance(a, TensorArg) else a for a in example.args]
+        whole = "resident" in library(kernel).constants and n <= RESIDENT
+        held = {"resident": True, "BN": max(16, 1 << (n - 1).bit_length())} if whole else {}
+        return Example(tuple(args), {**example.constants, **held})
+
+    return made
+
+
+#: Kernels whose example can be had in other shapes: the names of the extents, and the example with them.
+SHAPED: dict[str, tuple[str, Callable[..., Example]]] = {
+    "attention_forward": ("B,H,N,D", _attention),
+    "matmul": ("M,N,K", lambda m, n, k: Example((_x(m, k), _x(k, n), _x(m, n)))),
+    **{
+        name: ("M,N", _rows(name))
+        for name in (
+            "activation", "add", "dropout_residual_layer_norm", "gated", "l2_normalize", "layer_norm", "rms_norm",
+            "softmax",
+        )
+    },
+}  # fmt: skip
+
+
+def shaped(kernel: Kernel, extents: Sequence[int]) -> Example:
+    """The example of a kernel of the library in another shape. Raises ArgumentError if that is not known of it."""
+    if kernel.name not in SHAPED:
+        raise ArgumentError(
+            f"no shape says what {kernel.name} takes",
+            hint="describe its arguments, each with --arg float32[1024,64]",
+        )
+    names, made = SHAPED[kernel.name]
+    if len(extents) != len(names.split(",")) or any(n < 1 for n in extents):
+        raise ArgumentError(
+            f"{kernel.name} takes a shape of {names}, not {','.join(map(str, extents))}",
+            hint="extents are integers of at least 1",
+        )
+    return made(*extents)
+
+
+def usual(kernel: Kernel) -> Example:
+    """The example of a kernel, as `kittens.ops` runs it where that makes a difference."""
+    if kernel.name in SHAPED and SHAPED[kernel.name][0] == "M,N":
+        return shaped(kernel, EXAMPLES[kernel.name].args[0].shape)
+    return Example.of(kernel)
 
 
 @functools.cache

@@ -7,9 +7,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from kittens import errors, plugins, runtime
+from kittens import errors, plugins, runtime, tuned
 from kittens.arguments import Argument, ScalarArg, TensorArg, adopt
 from kittens.captured import Captured, captured
+from kittens.dispatch import Calls, exact
 from kittens.dtypes import DType
 from kittens.errors import ArgumentError, ControlFlowError, Location
 from kittens.ir import Function, TensorType, TileType, Value
@@ -90,8 +91,9 @@ class Kernel:
                         location=self.location,
                     )
         self._traces: dict[Any, list[Function]] = {}
-        self.launches: dict[Any, runtime.Run] = {}
+        self.calls = Calls()
         self._captured: Captured | None = None
+        self.current: Callable[[], bool] = _never
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}({', '.join(self.params)}) at {self.location}>"
@@ -101,6 +103,12 @@ class Kernel:
         return self.function.__qualname__
 
     def __call__(self, *args: Any, on: str | Target | None = None, **constants: Any) -> runtime.Run:
+        if self.current():
+            run = self.calls.latest(args, on, constants)
+            if run is None:
+                run = self.calls.other(args, on, constants)
+            if run is not None:
+                return run
         return runtime.run(self, args, constants, on)
 
     # Arguments.
@@ -141,8 +149,8 @@ class Kernel:
     def settle(
         self, target: Target | None, arguments: dict[str, Argument], given: dict[str, Any]
     ) -> dict[str, Any]:
-        """Every constant's value: what the caller gave, else the default, else what the target ships for
-        tunables.
+        """Every constant's value: what the caller gave, else the default, else for tunables what was tuned on this
+        machine, or what the target ships.
         """
         settled = {**self.constants, **given}
         missing = [n for n, v in settled.items() if v is inspect.Parameter.empty]
@@ -153,12 +161,14 @@ class Kernel:
         open_ones = [n for n, v in settled.items() if isinstance(v, Tunable)]
         shipped: dict[str, int] = {}
         if open_ones and target is not None:
-            shipped = (
-                plugins.manager().hook.kittens_tunables(
-                    target=target, kernel=self.name, arguments={**arguments, **settled}
-                )
-                or {}
-            )
+            # A launch is repeated with other scalars, so that they have no say.
+            said = {
+                n: ScalarArg(a.dtype, None) if isinstance(a, ScalarArg) else a for n, a in arguments.items()
+            }
+            ask = plugins.manager().hook.kittens_tunables
+            shipped = ask(target=target, kernel=self.name, arguments={**said, **settled}) or {}
+            closed = {n: v for n, v in settled.items() if n not in open_ones}
+            shipped = {**shipped, **tuned.lookup(self, target, arguments, closed)}
         for name in open_ones:
             candidates = settled[name].candidates
             if name not in shipped and not candidates:
@@ -184,8 +194,17 @@ class Kernel:
         """Drop what was traced if a global or closure that the kernel reads has been bound anew since."""
         if self._captured is None or not self._captured.current:
             self._traces.clear()
-            self.launches.clear()
-            self._captured = captured(self.function)
+            self.calls.clear()
+            self._capture()
+
+    def _capture(self) -> None:
+        self._captured = captured(self.function)
+        self.current = _never
+
+    def remember(self) -> None:
+        """Have `current` say, from now on, whether every global and closure that the kernel reads is still what it was."""
+        if self.current is _never and self._captured is not None:
+            self.current = self._captured.test()
 
     def trace(self, arguments: dict[str, Argument], constants: dict[str, Any], grid_rank: int) -> Function:
         """The tidied, verified tile IR for these arguments; traced once for all arguments of their kind.
@@ -194,12 +213,12 @@ class Kernel:
         """
         self.forget_if_stale()
         types = {n: a.type for n, a in arguments.items() if a is not None}
-        key = (tuple(types.items()), tuple((n, type(v), v) for n, v in constants.items()), grid_rank)
+        key = (tuple(types.items()), exact(constants), grid_rank)
         for function in self._traces.get(key, ()):
             if all(_matches(p.type, arguments[p.name]) for p in function.params):
                 return function
         function = _trace(self, arguments, constants, grid_rank)
-        self._captured = captured(self.function)  # what the kernel itself changed, a log say, is no news
+        self._capture()  # what the kernel itself changed, a log say, is no news
         self._traces.setdefault(key, []).append(function)
         return function
 
@@ -224,6 +243,10 @@ class Kernel:
     def resources(self, on: str | Target, *args: Any, **constants: Any) -> dict[str, Any]:
         """What the compiled object for target `on` takes: registers, spilled bytes, shared memory, ..."""
         return dict(self.compile(on, *args, **constants).resources)
+
+
+def _never() -> bool:
+    return False
 
 
 def _matches(type: Any, argument: Argument) -> bool:

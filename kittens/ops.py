@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from kittens import kernels, plugins
+from kittens import kernels
 from kittens.arguments import TensorArg, adopt
 from kittens.dtypes import (
     ALL,
@@ -40,6 +40,7 @@ from kittens.errors import ArgumentError, DTypeError, ShapeError, UnavailableErr
 from kittens.kernels.products import MX_BLOCK
 from kittens.kernels.stacks import ACTIVATIONS
 from kittens.opset.product import accumulator
+from kittens.recording import empty, launch, operation
 from kittens.targets import Target
 
 Array = Any  # of any library
@@ -51,6 +52,8 @@ FLOATS = (float32, float16, bfloat16)
 INTEGERS = tuple(d for d in ALL if d.is_integer)
 #: Rows of up to this many elements are held in one tile.
 RESIDENT = 8192
+#: Rows of a multiple of this many elements get a tile of exactly their length.
+ROW_STEP = 256
 
 __all__ = [
     "add", "attention", "attention_backward", "cross_entropy", "cross_entropy_backward",
@@ -126,7 +129,7 @@ def _output(
         raise DTypeError(
             f"no result in {wanted}", hint=f"the choices are {', '.join(d.name for d in dtypes)}"
         )
-    made = plugins.manager().hook.kittens_empty(like=like, shape=shape, dtype=wanted)
+    made = empty(like, shape, wanted)
     if made is None:
         kind = f"{type(like).__module__}.{type(like).__name__}"
         raise UnavailableError(
@@ -194,15 +197,21 @@ def _stacks(*arrays: Array, keep: int = 1) -> list[Array]:
 
 
 def _tiles(n: int, tune: Tune) -> dict[str, Any]:
-    """Constants for a kernel on rows of n: whether one tile holds a row, and how wide it is."""
+    """Constants for a kernel on rows of n: whether one tile holds a row, how wide it is, and whether the row fills it.
+
+    A kernel is specialised on rows that fill their tile: those whose length lanes share out evenly.
+    """
     given = dict(tune or {})
-    width = given.get("BN", max(16, 1 << max(n - 1, 0).bit_length()))
-    return {**given, "resident": True, "BN": width} if n <= min(width, RESIDENT) else given
+    width = given.get("BN", n if n and n % ROW_STEP == 0 else max(16, 1 << max(n - 1, 0).bit_length()))
+    return (
+        {**given, "resident": True, "whole": n == width, "BN": width} if n <= min(width, RESIDENT) else given
+    )
 
 
 # Products.
 
 
+@operation(scalars=("a_scale", "b_scale"))
 def matmul(
     a: Array, b: Array, *, bias: Array = None, activation: str = "none", a_scale: Array = None,
     b_scale: Array = None, dtype: Any = None, out: Array = None, on: On = None, tune: Tune = None,
@@ -251,7 +260,18 @@ def matmul(
     result = c
     if y.ndim == 2 and x.ndim > 2 and plain:  # one product of all rows
         left, result = _stacks(a, c)
-    kernels.matmul(left, right, result, a_scale, b_scale, bias, activation=activation, on=on, **(tune or {}))
+    launch(
+        kernels.matmul,
+        left,
+        right,
+        result,
+        a_scale,
+        b_scale,
+        bias,
+        activation=activation,
+        on=on,
+        **(tune or {}),
+    )
     return c
 
 
@@ -300,6 +320,7 @@ def _scales(a_scale: Array, b_scale: Array, a: TensorArg, b: TensorArg) -> tuple
 # Attention.
 
 
+@operation()
 def attention(
     q: Array, k: Array, v: Array, *, causal: bool = False, window: Window = None, scale: float | None = None,
     return_lse: bool = False, dtype: Any = None, out: Array = None, on: On = None, tune: Tune = None,
@@ -325,10 +346,19 @@ def attention(
     )
     lse = _output(None, q, x.shape[:-1], float32) if return_lse else None
     views = [_raised(t, 4 - x.ndim) for t in (q, k, v, o, lse)]
-    kernels.attention_forward(*views, scale=_scale(scale, x), left=left, right=right, on=on, **(tune or {}))
+    launch(
+        kernels.attention_forward,
+        *views,
+        scale=_scale(scale, x),
+        left=left,
+        right=right,
+        on=on,
+        **(tune or {}),
+    )
     return (o, lse) if return_lse else o
 
 
+@operation()
 def attention_backward(
     q: Array, k: Array, v: Array, o: Array, lse: Array, do: Array, *, dlse: Array = None,
     causal: bool = False, window: Window = None, scale: float | None = None, on: On = None, tune: Tune = None,
@@ -358,9 +388,9 @@ def attention_backward(
         "on": on,
         **(tune or {}),
     }
-    kernels.attention_delta(o4, do4, delta4, dlse4, on=on)
-    kernels.attention_backward_kv(q4, k4, v4, do4, lse4, delta4, dk, dv, **constants)
-    kernels.attention_backward_q(q4, k4, v4, do4, lse4, delta4, dq, **constants)
+    launch(kernels.attention_delta, o4, do4, delta4, dlse4, on=on)
+    launch(kernels.attention_backward_kv, q4, k4, v4, do4, lse4, delta4, dk, dv, **constants)
+    launch(kernels.attention_backward_q, q4, k4, v4, do4, lse4, delta4, dq, **constants)
     return grads[0], grads[1], grads[2]
 
 
@@ -428,14 +458,16 @@ def _raised(x: Array, axes: int) -> Array:
 # Rows.
 
 
+@operation()
 def softmax(x: Array, *, dtype: Any = None, out: Array = None, on: On = None, tune: Tune = None) -> Array:
     """exp(x) / sum(exp(x)) along the last axis of x (..., N); of x's type unless `dtype` is given."""
     array = _array(x, "x", least=1)
     y = _output(out, x, array.shape, dtype or array.dtype)
-    kernels.softmax(*_stacks(x, y), on=on, **_tiles(array.shape[-1], tune))
+    launch(kernels.softmax, *_stacks(x, y), on=on, **_tiles(array.shape[-1], tune))
     return y
 
 
+@operation()
 def rms_norm(
     x: Array, weight: Array = None, *, eps: float = 1e-6, dtype: Any = None, out: Array = None, on: On = None,
     tune: Tune = None,
@@ -445,10 +477,13 @@ def rms_norm(
     _vector(weight, "weight", array.shape[-1])
     y = _output(out, x, array.shape, dtype or array.dtype)
     constants = _tiles(array.shape[-1], tune)
-    kernels.rms_norm(*_stacks(x, y), weight, eps=_constant(eps, "eps", 0, math.inf), on=on, **constants)
+    launch(
+        kernels.rms_norm, *_stacks(x, y), weight, eps=_constant(eps, "eps", 0, math.inf), on=on, **constants
+    )
     return y
 
 
+@operation()
 def layer_norm(
     x: Array, weight: Array = None, bias: Array = None, *, eps: float = 1e-5, dtype: Any = None,
     out: Array = None, on: On = None, tune: Tune = None,
@@ -461,12 +496,19 @@ def layer_norm(
     _vector(bias, "bias", array.shape[-1])
     y = _output(out, x, array.shape, dtype or array.dtype)
     constants = _tiles(array.shape[-1], tune)
-    kernels.layer_norm(
-        *_stacks(x, y), weight, bias, eps=_constant(eps, "eps", 0, math.inf), on=on, **constants
+    launch(
+        kernels.layer_norm,
+        *_stacks(x, y),
+        weight,
+        bias,
+        eps=_constant(eps, "eps", 0, math.inf),
+        on=on,
+        **constants,
     )
     return y
 
 
+@operation(scalars=("seed",))
 def dropout_residual_layer_norm(
     x: Array, residual: Array, weight: Array = None, bias: Array = None, *, p: float = 0.0, seed: int = 0,
     eps: float = 1e-5, out: Array = None, on: On = None, tune: Tune = None,
@@ -486,12 +528,19 @@ def dropout_residual_layer_norm(
         raise ArgumentError(f"seed is an integer, not {seed!r}", hint="pass a Python integer")
     y, total = _output(out, x, array.shape, array.dtype), _output(None, x, array.shape, other.dtype)
     constants = {"p": _constant(p, "p", 0, 1), "eps": _constant(eps, "eps", 0, math.inf), **_tiles(n, tune)}
-    kernels.dropout_residual_layer_norm(
-        *_stacks(x, residual, y, total), int(seed), weight, bias, on=on, **constants
+    launch(
+        kernels.dropout_residual_layer_norm,
+        *_stacks(x, residual, y, total),
+        int(seed),
+        weight,
+        bias,
+        on=on,
+        **constants,
     )
     return y, total
 
 
+@operation()
 def l2_normalize(
     x: Array, *, eps: float = 1e-12, out: Array = None, on: On = None, tune: Tune = None
 ) -> Array:
@@ -499,10 +548,11 @@ def l2_normalize(
     array = _array(x, "x", least=1)
     y = _output(out, x, array.shape, array.dtype)
     constants = _tiles(array.shape[-1], tune)
-    kernels.l2_normalize(*_stacks(x, y), eps=_constant(eps, "eps", 0, math.inf), on=on, **constants)
+    launch(kernels.l2_normalize, *_stacks(x, y), eps=_constant(eps, "eps", 0, math.inf), on=on, **constants)
     return y
 
 
+@operation()
 def cross_entropy(
     logits: Array, labels: Array, *, ignore_index: int = -100, return_lse: bool = False, on: On = None,
     tune: Tune = None,
@@ -520,12 +570,20 @@ def cross_entropy(
     lse = _output(None, logits, lead, float32) if return_lse else None
     x, label, loss1 = _rows(logits=(logits, 1), labels=(labels, 0), loss=(loss, 0))
     lse1 = _rows(lse=(lse, 0))[0] if return_lse else None
-    kernels.cross_entropy_forward(
-        x, label, loss1, lse1, ignore_index=int(ignore_index), on=on, **(tune or {})
+    launch(
+        kernels.cross_entropy_forward,
+        x,
+        label,
+        loss1,
+        lse1,
+        ignore_index=int(ignore_index),
+        on=on,
+        **(tune or {}),
     )
     return (loss, lse) if return_lse else loss
 
 
+@operation()
 def cross_entropy_backward(
     logits: Array, labels: Array, lse: Array, dloss: Array, *, ignore_index: int = -100, out: Array = None,
     on: On = None, tune: Tune = None,
@@ -538,13 +596,14 @@ def cross_entropy_backward(
         _expect(_array(t, name, (float32,)), name, lead, f"logits of shape {array.shape}")
     dx = _output(out, logits, array.shape, array.dtype)
     views = _rows(logits=(logits, 1), labels=(labels, 0), lse=(lse, 0), dloss=(dloss, 0), out=(dx, 1))
-    kernels.cross_entropy_backward(*views, ignore_index=int(ignore_index), on=on, **(tune or {}))
+    launch(kernels.cross_entropy_backward, *views, ignore_index=int(ignore_index), on=on, **(tune or {}))
     return dx
 
 
 # Element by element.
 
 
+@operation()
 def rotary(
     x: Array, cos: Array, sin: Array, *, interleaved: bool = False, inverse: bool = False, out: Array = None,
     on: On = None, tune: Tune = None,
@@ -571,12 +630,21 @@ def rotary(
         )
     y = _output(out, x, array.shape, array.dtype)
     x3, y3 = _stacks(x, y, keep=2) if len(own) == 0 else (x, y)
-    kernels.rotary(
-        x3, cos, sin, y3, interleaved=bool(interleaved), inverse=bool(inverse), on=on, **(tune or {})
+    launch(
+        kernels.rotary,
+        x3,
+        cos,
+        sin,
+        y3,
+        interleaved=bool(interleaved),
+        inverse=bool(inverse),
+        on=on,
+        **(tune or {}),
     )
     return y
 
 
+@operation()
 def add(a: Array, b: Array, *, out: Array = None, on: On = None, tune: Tune = None) -> Array:
     """a + b, of a's type. b is a vector (N,) along the last axis, or has a's two last extents and
     leading ones that broadcast.
@@ -592,23 +660,26 @@ def add(a: Array, b: Array, *, out: Array = None, on: On = None, tune: Tune = No
     c = _output(out, a, x.shape, x.dtype)
     if y.ndim == 1:
         a2, c2 = _stacks(a, c)
-        kernels.add(a2, b, c2, on=on, **(tune or {}))
+        launch(kernels.add, a2, b, c2, on=on, **(tune or {}))
     else:
         views = _stacks(a, b, c) if x.shape == y.shape else [a, b, c]
-        kernels.add(*views, on=on, **(tune or {}))
+        launch(kernels.add, *views, on=on, **(tune or {}))
     return c
 
 
+@operation()
 def relu(x: Array, *, out: Array = None, on: On = None, tune: Tune = None) -> Array:
     """max(x, 0)."""
     return _activation(x, "relu", out, on, tune)
 
 
+@operation()
 def silu(x: Array, *, out: Array = None, on: On = None, tune: Tune = None) -> Array:
     """x / (1 + exp(-x))."""
     return _activation(x, "silu", out, on, tune)
 
 
+@operation()
 def gelu(
     x: Array, *, approximate: str = "none", out: Array = None, on: On = None, tune: Tune = None
 ) -> Array:
@@ -618,11 +689,13 @@ def gelu(
     return _activation(x, _gelu(approximate), out, on, tune)
 
 
+@operation()
 def silu_and_mul(x: Array, up: Array = None, *, out: Array = None, on: On = None, tune: Tune = None) -> Array:
     """silu(x) up; without `up`, x (..., 2 N) holds both, one after the other, and the result is (..., N)."""
     return _gated(x, up, "silu", out, on, tune)
 
 
+@operation()
 def gelu_and_mul(
     x: Array,
     up: Array = None,
@@ -647,7 +720,7 @@ def _gelu(approximate: str) -> str:
 def _activation(x: Array, function: str, out: Array, on: On, tune: Tune) -> Array:
     array = _array(x, "x", least=1)
     y = _output(out, x, array.shape, array.dtype)
-    kernels.activation(*_stacks(x, y), function=function, on=on, **(tune or {}))
+    launch(kernels.activation, *_stacks(x, y), function=function, on=on, **(tune or {}))
     return y
 
 
@@ -665,21 +738,23 @@ def _gated(x: Array, up: Array, function: str, out: Array, on: On, tune: Tune) -
     else:
         _expect(_array(up, "up", least=1), "up", shape, f"x of shape {shape}")
     y = _output(out, x, shape, array.dtype)
-    kernels.gated(*_stacks(gate, up, y), function=function, on=on, **(tune or {}))
+    launch(kernels.gated, *_stacks(gate, up, y), function=function, on=on, **(tune or {}))
     return y
 
 
 # Sequences.
 
 
+@operation()
 def embedding(table: Array, ids: Array, *, out: Array = None, on: On = None, tune: Tune = None) -> Array:
     """Rows of table (V, N) by integer ids (...): (..., N). An id that is no row gives zeros."""
     rows, index = _array(table, "table", ALL, ndim=2), _array(ids, "ids", INTEGERS)
     y = _output(out, table, (*index.shape, rows.shape[1]), rows.dtype, (rows.dtype,))
-    kernels.embedding(table, *_stacks(ids, keep=0), *_stacks(y), on=on, **(tune or {}))
+    launch(kernels.embedding, table, *_stacks(ids, keep=0), *_stacks(y), on=on, **(tune or {}))
     return y
 
 
+@operation()
 def mean_pool(x: Array, mask: Array, *, out: Array = None, on: On = None, tune: Tune = None) -> Array:
     """The mean of x (B, M, N) over its M positions, weighted by mask (B, M): (B, N). 0 where the mask
     is all 0.
@@ -692,5 +767,5 @@ def mean_pool(x: Array, mask: Array, *, out: Array = None, on: On = None, tune: 
         f"x of shape {array.shape}",
     )
     y = _output(out, x, (array.shape[0], array.shape[2]), array.dtype)
-    kernels.mean_pool(x, mask, y, on=on, **(tune or {}))
+    launch(kernels.mean_pool, x, mask, y, on=on, **(tune or {}))
     return y

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from kittens.errors import TargetError, UnavailableError
-from kittens.targets import Numerics, Target, TargetInfo
+from kittens.targets import Numerics, Rates, Target, TargetInfo
 
 if TYPE_CHECKING:
-    from kittens.arguments import Argument, TensorArg
+    from kittens.arguments import Argument, Reader, TensorArg
     from kittens.artifact import Artifact
     from kittens.dtypes import DType
     from kittens.ir import Function
@@ -42,6 +42,10 @@ class Hooks:
         """
 
     @hookspec(firstresult=True)
+    def kittens_reader(self, array: Any) -> Reader | None:
+        """How arrays of the class of this one are read quickly, so that launches on them can be repeated."""
+
+    @hookspec(firstresult=True)
     def kittens_empty(self, like: Any, shape: tuple[int, ...], dtype: DType) -> Any:
         """A new array, its elements not set, of the library and on the device of `like`; None if that is
         not yours.
@@ -56,6 +60,20 @@ class Hooks:
         self, target: Target, kernel: str, arguments: dict[str, Any]
     ) -> dict[str, int] | None:
         """Shipped values for the tunables of a kernel, for these arguments."""
+
+    @hookspec(firstresult=True)
+    def kittens_candidates(
+        self, target: Target, kernel: str, arguments: dict[str, Any]
+    ) -> dict[str, tuple[int, ...]] | None:
+        """More values for the tunables of a kernel, by name, that are worth trying on the target."""
+
+    @hookspec(firstresult=True)
+    def kittens_architecture(self, target: Target) -> str | None:
+        """The architecture that a target means on this machine, where its name leaves it open."""
+
+    @hookspec(firstresult=True)
+    def kittens_rates(self, target: Target) -> Rates | None:
+        """What a usual device of the target can do at most."""
 
     @hookspec(firstresult=True)
     def kittens_plan(self, target: Target, function: Function) -> Any:

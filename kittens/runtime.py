@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kittens import plugins
+from kittens import dispatch, plugins
 from kittens.arguments import Argument, ScalarArg, TensorArg
 from kittens.errors import ArgumentError, KittensError
 from kittens.targets import Target, parse
@@ -29,12 +30,23 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class Again:
+    """How a backend repeats a launch, on arguments that differ from its own in addresses and in the values of scalars alone.
+
+    run takes these, one for each argument that is not None, in order: the address of an array's first element, or a
+    number. It trusts that outputs share no memory with other arguments. written: names of the outputs.
+    """
+
+    run: Callable[..., None]
+    written: frozenset[str]
+
+
+@dataclass(frozen=True)
 class Run:
     """What a kernel call says of itself: where it ran and how ("executed" on silicon, "simulated" on the
     CPU).
 
-    The reference is "executed" on `numpy`. `again` runs the same code on other arguments of the same shapes, strides
-    and types: with it a backend lets later calls skip all that the first one found out.
+    The reference is "executed" on `numpy`.
     """
 
     kernel: str
@@ -42,7 +54,7 @@ class Run:
     how: str
     grid: tuple[int, ...]
     constants: dict[str, Any]
-    again: Callable[[dict[str, Argument]], None] | None = field(default=None, repr=False, compare=False)
+    again: Again | None = field(default=None, repr=False, compare=False)
 
 
 def choose_target(arguments: dict[str, Argument], on: str | Target | None) -> Target:
@@ -83,6 +95,12 @@ def call_by_name(function: Any, values: dict[str, Any], what: str) -> Any:
     return function(**{n: v for n, v in values.items() if anything or n in wanted})
 
 
+def grid_reads(kernel: Kernel, name: str) -> bool:
+    """Whether a kernel's grid depends on an argument's value."""
+    wanted = inspect.signature(kernel.grid).parameters if callable(kernel.grid) else {}
+    return name in wanted or any(p.kind is p.VAR_KEYWORD for p in wanted.values())
+
+
 def evaluate_grid(
     kernel: Kernel, arguments: dict[str, Argument], constants: dict[str, Any]
 ) -> tuple[int, ...]:
@@ -111,19 +129,10 @@ def evaluate_grid(
     return extents
 
 
-#: Launches that a kernel remembers; shapes beyond that are found out anew.
-_REMEMBERED = 4096
-
-
 def run(kernel: Kernel, args: tuple[Any, ...], constants: dict[str, Any], on: str | Target | None) -> Run:
     """Run `kernel` on arrays and scalars."""
     arguments, given = kernel.bind(args, constants)
     kernel.forget_if_stale()
-    key = _launch_key(arguments, given, on)
-    known = kernel.launches.get(key) if key is not None else None
-    if known is not None and known.again is not None:
-        known.again(arguments)
-        return known
     for name, a in arguments.items():
         if isinstance(a, TensorArg) and a.target is None and a.data is None:
             raise ArgumentError(
@@ -135,24 +144,75 @@ def run(kernel: Kernel, args: tuple[Any, ...], constants: dict[str, Any], on: st
     launch = Launch(kernel, arguments, settled, evaluate_grid(kernel, arguments, settled))
     result = plugins.ask("kittens_launch", target, launch=launch)
     assert isinstance(result, Run)
-    if result.again is not None and key is not None:
-        if len(kernel.launches) >= _REMEMBERED:
-            kernel.launches.clear()
-        kernel.launches[key] = result
+    if result.again is not None:
+        _remember(kernel, args, constants, on, arguments, result, result.again)
     return result
 
 
-def _launch_key(arguments: dict[str, Argument], constants: dict[str, Any], on: str | Target | None) -> Any:
-    """Everything but addresses that a launch depends on; None if a constant cannot be told from others."""
-    parts: list[Any] = [on, tuple((n, type(v), v) for n, v in constants.items())]
-    for a in arguments.values():
-        if isinstance(a, TensorArg):
-            parts.append((a.dtype.name, a.shape, a.strides, a.alignment, a.target, type(a.data)))
-        else:
-            parts.append(None if a is None else (a.dtype.name, a.value))
-    key = tuple(parts)
-    try:
-        hash(key)
-    except TypeError:
-        return None
-    return key
+def _remember(
+    kernel: Kernel, args: tuple[Any, ...], named: dict[str, Any], on: Any, arguments: dict[str, Argument],
+    result: Run, again: Again,
+) -> None:  # fmt: skip
+    """Let the kernel repeat a launch for calls like this one."""
+    at = dispatch.key(args, on, named)
+    order = [*kernel.params[: len(args)], *named]
+    passed = [n for n in order if arguments.get(n) is not None]  # in the order in which a pattern reads them
+    pairs = _pairs(arguments, passed, again.written)
+    pattern = kernel.calls.patterns.get(at)
+    if pattern is None or not pairs <= pattern.pairs:
+        values = [*args, *named.values()]
+        reads = [_read(kernel, name, x) for name, x in zip(order, values, strict=True)]
+        if at is None or None in reads:
+            return
+        known = pairs | (pattern.pairs if pattern is not None else set())
+        call = [f"v{passed.index(n)}" for n in kernel.params if n in passed]
+        tail = _tail(sorted(known), call)
+        pattern = dispatch.Pattern(list(map(type, values)), list(named), on, reads, tail)  # type: ignore[arg-type]
+        pattern.pairs = known
+        kernel.calls.add(at, pattern)
+    key, addresses = pattern.read(args, on, named) or (None, ())
+    if key is None:
+        return
+    bounds = [
+        apart(arguments[passed[i]], addresses[i], arguments[passed[j]], addresses[j])
+        for i, j in sorted(pattern.pairs)
+    ]
+    pattern.remember(key, (again.run, result, *itertools.chain(*bounds)))
+    kernel.remember()
+
+
+def _read(kernel: Kernel, name: str, x: Any) -> dispatch.Read | None:
+    """How a kernel's argument is read; None if calls with such a one cannot be remembered."""
+    if name in kernel.constants:
+        return dispatch.constant(type(x))
+    if x is None:
+        return dispatch.Read()
+    if type(x) in dispatch.NUMBERS:
+        return dispatch.number(type(x), constant=grid_reads(kernel, name))
+    return dispatch.array(x)
+
+
+def _pairs(
+    arguments: dict[str, Argument], passed: Sequence[str], written: frozenset[str]
+) -> set[tuple[int, int]]:
+    """Pairs of arrays, by number, that must not share memory: at least one of each is written."""
+    arrays = [(i, n) for i, n in enumerate(passed) if isinstance(arguments[n], TensorArg)]
+    pairs = itertools.combinations(arrays, 2)
+    return {(i, j) for (i, m), (j, n) in pairs if m in written or n in written}
+
+
+def apart(a: Argument, at: int, b: Argument, other: int) -> tuple[int, int]:
+    """The bounds between which the difference of the addresses of `b` and `a`, here `other` and `at`, means shared memory."""
+    if not (
+        isinstance(a, TensorArg) and isinstance(b, TensorArg) and a.span and b.span and a.span[0] == b.span[0]
+    ):
+        return 0, 0
+    return a.span[1] - b.span[2] - at + other, a.span[2] - b.span[1] - at + other
+
+
+def _tail(pairs: Sequence[tuple[int, int]], call: Sequence[str]) -> list[str]:
+    """The lines that repeat a launch."""
+    bounds = "".join(f", low{n}, high{n}" for n in range(len(pairs)))
+    shared = [f"low{n} < v{j} - v{i} < high{n}" for n, (i, j) in enumerate(pairs)]
+    lines = [f"if {' or '.join(shared)}:", "    return None"] if shared else []
+    return [f"again, run{bounds} = found", *lines, f"again({', '.join(call)})", "return run"]

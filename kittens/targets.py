@@ -106,3 +106,22 @@ class Numerics:
     underflows: tuple[str, ...] = ()
     float8: dict[str, str] = field(default_factory=dict)
     atomics: tuple[str, ...] = ("float32", "float64", "int32", "uint32", "int64", "uint64")
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a usual device of an architecture can do at most: to rank candidates by, never to claim a time.
+
+    processors: that programs are dealt to. shared_bytes, threads, registers: that one of them has for all its programs.
+    products: operations a second of matrix products, by bits of an operand's element; vector: of all else. bandwidth:
+    bytes a second from memory; cache: from the cache that all processors share.
+    """
+
+    processors: int
+    shared_bytes: int
+    threads: int
+    registers: int
+    products: dict[int, float]
+    vector: float
+    bandwidth: float
+    cache: float

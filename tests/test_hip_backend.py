@@ -15,6 +15,7 @@ from kittens.backends.hip.machine import PITCH, far, machine, machine_for
 from kittens.codegen.pipeline import planned
 from kittens.examples import EXAMPLES, library
 from kittens.layouts import element_at, element_expressions
+from kittens.runtime import evaluate_grid
 from kittens.targets import parse
 
 RNG = np.random.default_rng(0)
@@ -67,6 +68,22 @@ def test_rows_far_apart_are_copied_another_way():
     assert far(source.text, source.parameters, backwards)
     assert "kt_copy_linear" not in planned(function, machine_for("gfx950", function, backwards))[1].text
     assert PITCH * 256 <= 2**31
+
+
+def test_numbers_that_take_more_than_32_bits_are_taken_another_way():
+    kernel = library("add")
+    x = kt.spec("float32", (4, 1 << 30, 2))
+    arguments, given = kernel.bind((x, x, x), {})
+    settled = kernel.settle(parse("hip:gfx950"), arguments, given)
+    function = kernel.trace(arguments, settled, len(evaluate_grid(kernel, arguments, settled)))
+    source = planned(function, machine("gfx950"))[1]
+    assert {p.ctype for p in source.parameters if p.kind == "extent"} == {"kt_u32"}
+    assert not far(source.text, source.parameters, arguments)
+    vast = {**arguments, kernel.params[0]: kt.spec("float32", (4, 1 << 32, 2))}
+    assert far(source.text, source.parameters, vast)
+    wide = planned(function, machine_for("gfx950", function, vast))[1]
+    assert {p.ctype for p in wide.parameters if p.kind == "extent"} == {"kt_i64"}
+    assert not far(wide.text, wide.parameters, vast)
 
 
 @pytest.mark.parametrize("arch", LANES)

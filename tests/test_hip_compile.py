@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kittens.arguments import spec
 from kittens.backends.hip.compile import available
 from kittens.backends.hip.fragments import LANES
 from kittens.examples import EXAMPLES, library
@@ -20,5 +21,14 @@ def test_compiles_without_spills(name, arch):
     example = EXAMPLES[name]
     compiled = library(name).compile(f"hip:{arch}", *example.args, **example.constants)
     assert compiled.resources["spilled"] == compiled.resources["scratch_bytes"] == 0
+    assert compiled.resources["scalar_spills"] == 0
     assert compiled.code.startswith(b"\x7fELF")
     assert compiled.asm
+
+
+@pytest.mark.parametrize(("arch", "width"), [("gfx1100", 192), ("gfx1201", 192), ("gfx1201", 256)])
+def test_gradients_of_wide_heads_compile_without_spills(arch, width):
+    heads, rows = spec("bfloat16", (2, 4, 1024, width)), spec("float32", (2, 4, 1024))
+    arguments = (heads, heads, heads, heads, rows, rows, heads, heads)
+    taken = library("attention_backward_kv").resources(f"hip:{arch}", *arguments, scale=0.1, right=0)
+    assert taken["spilled"] == taken["scalar_spills"] == 0

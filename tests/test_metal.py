@@ -59,7 +59,7 @@ SCALARS = r"kt_[iu]\d+(?:x\d)?|float\d?|half\d?|bfloat\d?|u?int\d?|u?long\d?|uch
 def device_text(text: str) -> str:
     """What Apple's compiler makes of a text before it reads it: no comments, and macros replaced."""
     text = re.sub(r"^#(include <|pragma METAL).*", "", text, flags=re.M)
-    command = [*compiler(), "-E", "-P", "-x", "c++", "-"]
+    command = [*compiler().compile, "-E", "-P", "-x", "c++", "-"]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
     return re.sub(r"__attribute__\(\(always_inline\)\)", "", done.stdout)
 

@@ -7,11 +7,12 @@ import os
 from importlib.util import find_spec
 from typing import Any
 
-from kittens.arguments import TensorArg, contiguous
-from kittens.dtypes import DType, as_dtype
+from kittens.arguments import Reader, TensorArg
+from kittens.backends.cuda import arrays
+from kittens.dtypes import DType
 from kittens.plugins import hookimpl
 from kittens.runtime import Launch, Run
-from kittens.targets import Numerics, Target, TargetInfo, infos, way
+from kittens.targets import Numerics, Rates, Target, TargetInfo, infos, way
 
 ARCHITECTURES = {
     "": "the NVIDIA GPU of this machine",
@@ -46,79 +47,17 @@ def kittens_targets() -> list[TargetInfo]:
 
 @hookimpl
 def kittens_adopt(array: Any) -> TensorArg | None:
-    library = type(array).__module__.partition(".")[0]
-    if library == "torch":
-        return _adopt_torch(array)
-    if library == "cupy":
-        strides = tuple(s // array.itemsize for s in array.strides)
-        return _describe(
-            as_dtype(array.dtype), array.shape, strides, array.data.ptr, array.device.id, array, True
-        )
-    interface = getattr(array, "__cuda_array_interface__", None)
-    if interface is None:
-        return None
-    dtype, shape = as_dtype(interface["typestr"]), tuple(interface["shape"])
-    given = interface.get("strides")
-    strides = contiguous(shape) if given is None else tuple(s // dtype.bytes for s in given)
-    address, read_only = interface["data"]
-    return _describe(dtype, shape, strides, address, 0, array, not read_only)
+    return arrays.adopt(array)
 
 
-def _adopt_torch(tensor: Any) -> TensorArg | None:
-    if not getattr(tensor, "is_cuda", False):
-        return None
-    dtype = as_dtype(str(tensor.dtype)[6:])  # without "torch."
-    return _describe(
-        dtype, tuple(tensor.shape), tensor.stride(), tensor.data_ptr(), tensor.device.index or 0, tensor, True
-    )
-
-
-def _describe(
-    dtype: DType,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    address: int,
-    device: int,
-    owner: Any,
-    writable: bool,
-) -> TensorArg:
-    span = None
-    if 0 not in shape:
-        high = sum(s * (n - 1) for s, n in zip(strides, shape, strict=False) if s > 0)
-        span = (("cuda", device), address, address + dtype.bytes * (1 + high))
-    alignment = min(16, address & -address) if address else 16
-    return TensorArg(
-        dtype, shape, strides, _target(device), _Device(address, owner), writable, alignment, span
-    )
-
-
-@functools.cache
-def _target(device: int) -> Target:
-    return Target("cuda") if device == 0 else Target("cuda", index=device)
-
-
-class _Device:
-    """An address on a device, and the array that keeps it alive."""
-
-    __slots__ = ("owner", "ptr")
-
-    def __init__(self, ptr: int, owner: Any):
-        self.ptr = ptr
-        self.owner = owner
+@hookimpl
+def kittens_reader(array: Any) -> Reader | None:
+    return arrays.reader(array)
 
 
 @hookimpl
 def kittens_empty(like: Any, shape: tuple[int, ...], dtype: DType) -> Any:
-    if getattr(like, "__cuda_array_interface__", None) is None:
-        return None
-    if type(like).__module__.split(".")[0] == "torch":
-        import torch
-
-        return torch.empty(shape, dtype=getattr(torch, dtype.name), device=like.device)
-    import cupy
-
-    with cupy.cuda.Device(like.device.id):
-        return cupy.empty(shape, dtype.numpy)
+    return arrays.empty(like, shape, dtype)
 
 
 @hookimpl
@@ -149,6 +88,40 @@ def kittens_tunables(target: Target, kernel: str, arguments: dict[str, Any]) -> 
     from kittens.backends.cuda.tunables import shipped
 
     return shipped(target, kernel, arguments)
+
+
+@hookimpl
+def kittens_candidates(
+    target: Target, kernel: str, arguments: dict[str, Any]
+) -> dict[str, tuple[int, ...]] | None:
+    if target.backend != "cuda":
+        return None
+    from kittens.backends.cuda.tunables import CANDIDATES
+
+    return CANDIDATES.get(kernel, {})
+
+
+@hookimpl
+def kittens_architecture(target: Target) -> str | None:
+    if target.backend != "cuda":
+        return None
+    from kittens.backends.cuda.machine import DEFAULT
+
+    if target.arch or target.simulated or "execute" in missing():
+        return target.arch or DEFAULT
+    from kittens.backends.cuda.launch import device_arch
+
+    return device_arch(target.index or 0)
+
+
+@hookimpl
+def kittens_rates(target: Target) -> Rates | None:
+    if target.backend != "cuda":
+        return None
+    from kittens.backends.cuda.machine import DEFAULT
+    from kittens.backends.cuda.rates import RATES
+
+    return RATES.get(target.arch or DEFAULT)
 
 
 def _machine(target: Target) -> Any:

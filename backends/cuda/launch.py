@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -10,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from kittens.arguments import Argument, check_outputs
+from kittens.arguments import Argument, ScalarArg, TensorArg, check_outputs
 from kittens.artifact import Artifact
+from kittens.backends.cuda.arrays import Device
 from kittens.backends.cuda.compile import compiled
 from kittens.backends.cuda.machine import machine
-from kittens.codegen.simulate import values
+from kittens.backends.cuda.prepared import Stream, devices, driver_errors, prepare
 from kittens.errors import CheckError, UnavailableError
-from kittens.runtime import Launch
+from kittens.runtime import Again, Launch
 from kittens.targets import Target
 
 
@@ -38,40 +38,21 @@ def device_arch(index: int) -> str:
     raise UnavailableError(f"compute capability {major}.{minor} is too old: 8.0 at least")
 
 
-@functools.lru_cache(1024)
-def _module(code: bytes, entry: str, index: int, shared: int) -> Any:
-    import cupy
-
-    with cupy.cuda.Device(index):
-        loaded = cupy.cuda.function.Module()
-        loaded.load(code)
-        function = loaded.get_function(entry)
-        if shared > 48 * 1024:
-            cupy.cuda.driver.funcSetAttribute(
-                function.ptr, 8, shared
-            )  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        return loaded, function
-
-
-def execute(target: Target, launch: Launch) -> Callable[[dict[str, Argument]], None]:
-    """Run a launch on a GPU; returns the way to run it again on other arguments of the same kind.
+def execute(target: Target, launch: Launch) -> Again | None:
+    """Run a launch on a GPU; returns the way to run it again, where all arrays live there.
 
     NumPy arrays are copied there and outputs back; device arrays are used as they are.
     """
     index = _device(target)
     function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
-    made = compiled(function, machine(target.arch or device_arch(index)))
-    ready = Prepared(made, launch.arguments, launch.grid, index)
-    ready(launch.arguments)
-    return ready
+    artifact = compiled(function, machine(target.arch or device_arch(index)))
+    return run_artifact(artifact, launch.arguments, launch.grid, index)
 
 
 def _device(target: Target) -> int:
-    import cupy
-
     index = target.index or 0
-    if index >= cupy.cuda.runtime.getDeviceCount():
-        raise UnavailableError(f"no CUDA device {index}: there are {cupy.cuda.runtime.getDeviceCount()}")
+    if index >= devices():
+        raise UnavailableError(f"no CUDA device {index}: there are {devices()}")
     return index
 
 
@@ -82,74 +63,59 @@ def run_saved(
     run_artifact(artifact, arguments, grid, _device(target))
 
 
-def run_artifact(artifact: Artifact, arguments: dict[str, Argument], grid: Sequence[int], index: int) -> None:
-    """Run compiled code on a device, on its current stream."""
-    Prepared(artifact, arguments, grid, index)(arguments)
+def run_artifact(
+    artifact: Artifact, arguments: dict[str, Argument], grid: Sequence[int], index: int
+) -> Again | None:
+    """Run compiled code on a device, on the caller's current stream; returns how to do so again, if no array was copied."""
+    check_outputs(arguments, set(artifact.written))
+    given = {n: a for n, a in arguments.items() if a is not None}
+    owners = [a.data.owner for a in given.values() if isinstance(a, TensorArg) and isinstance(a.data, Device)]
+    run = prepare(artifact, arguments, grid, index, stream_of(owners, index))
+    if any(isinstance(a, TensorArg) and isinstance(a.data, np.ndarray) for a in given.values()):
+        if math.prod(grid):
+            _run_copied(run, given, set(artifact.written), index)
+        return None
+    run(*(a.data.ptr if isinstance(a, TensorArg) else a.value for a in given.values()))
+    return Again(run, frozenset(artifact.written))
 
 
-class Prepared:
-    """Compiled code with all that stays the same from call to call: call it with arguments that differ in addresses alone."""
+def _run_copied(
+    run: Callable[..., None], given: dict[str, TensorArg | ScalarArg], written: set[str], index: int
+) -> None:
+    """Run on copies of NumPy arrays, and copy the outputs back."""
+    import cupy
 
-    def __init__(self, artifact: Artifact, arguments: dict[str, Argument], grid: Sequence[int], index: int):
-        self.artifact = artifact
-        self.grid = tuple(grid)
-        self.index = index
-        self.written = set(artifact.written)
-        self.programs = math.prod(grid)
-        if self.programs >= 2**31:
-            raise UnavailableError(f"a grid of {self.programs} programs: 2^31 - 1 at most")
-        self.values = values(artifact.parameters, arguments, grid, lambda name, argument: None)
-        self.pointers = [(i, p.name) for i, p in enumerate(artifact.parameters) if p.kind == "pointer"]
-        if self.programs:
-            _, self.kernel = _module(artifact.code, artifact.entry, index, artifact.shared_bytes)
-
-    def __call__(self, arguments: dict[str, Argument]) -> None:
-        """Run on the device's current stream. Raises CheckError for what the driver reports."""
-        import cupy
-
-        check_outputs(arguments, self.written)
-        if not self.programs:
-            return
-        given = list(self.values)
-        copies: list[tuple[Any, Any]] = []
-        with cupy.cuda.Device(self.index):
-            for i, name in self.pointers:
-                data = arguments[name].data  # type: ignore[union-attr]
-                if isinstance(data, np.ndarray):
-                    held, address = _to_device(data)
-                    copies.append((data if name in self.written else None, held))
-                else:
-                    address = data.ptr
-                given[i] = np.uint64(address)
-            try:
-                with _stream(arguments, self.pointers):
-                    self.kernel(
-                        (self.programs,),
-                        (self.artifact.threads,),
-                        tuple(given),
-                        shared_mem=self.artifact.shared_bytes,
-                    )
-                if copies:
-                    cupy.cuda.runtime.deviceSynchronize()
-            except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
-                raise CheckError(
-                    f"{self.artifact.kernel} on cuda:{self.index}, grid {self.grid}: {error}"
-                ) from error
-            for host, held in copies:
-                if host is not None:
-                    _from_device(host, held)
+    values: list[Any] = []
+    copies: list[tuple[Any, Any]] = []
+    with cupy.cuda.Device(index):
+        for name, a in given.items():
+            if isinstance(a, ScalarArg):
+                values.append(a.value)
+            elif isinstance(a.data, np.ndarray):
+                held, address = _to_device(a.data)
+                copies.append((a.data if name in written else None, held))
+                values.append(address)
+            else:
+                values.append(a.data.ptr)
+        run(*values)
+        try:
+            cupy.cuda.runtime.deviceSynchronize()
+        except driver_errors() as error:
+            raise CheckError(f"while the kernel ran on cuda:{index}: {error}") from error
+        for host, held in copies:
+            if host is not None:
+                _from_device(host, held)
 
 
-def _stream(arguments: dict[str, Argument], pointers: Sequence[tuple[int, str]]) -> Any:
-    """The caller's current stream: torch's where the arrays are torch's, else CuPy's."""
-    for _, name in pointers:
-        owner: Any = getattr(arguments[name].data, "owner", None)  # type: ignore[union-attr]
-        if type(owner).__module__.partition(".")[0] == "torch":
-            import cupy
-            import torch
+def stream_of(owners: Sequence[Any], index: int) -> Stream:
+    """What gives the caller's current stream on a device: torch's where an array is torch's, else CuPy's."""
+    if any(type(owner).__module__.partition(".")[0] == "torch" for owner in owners):
+        import torch
 
-            return cupy.cuda.ExternalStream(torch.cuda.current_stream(owner.device).cuda_stream)
-    return contextlib.nullcontext()
+        return Stream("current(index)", {"current": torch._C._cuda_getCurrentRawStream})
+    import cupy
+
+    return Stream("current().ptr", {"current": cupy.cuda.get_current_stream})
 
 
 def _span(array: Any) -> tuple[int, int]:

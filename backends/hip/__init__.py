@@ -10,7 +10,7 @@ from typing import Any
 from kittens.errors import UnavailableError
 from kittens.plugins import hookimpl
 from kittens.runtime import Launch, Run
-from kittens.targets import Numerics, Target, TargetInfo, infos, way
+from kittens.targets import Numerics, Rates, Target, TargetInfo, infos, way
 
 ARCHITECTURES = {
     "": "the AMD GPU of this machine",
@@ -78,6 +78,40 @@ def kittens_tunables(target: Target, kernel: str, arguments: dict[str, Any]) -> 
     from kittens.backends.hip.tunables import shipped
 
     return shipped(target, kernel, arguments)
+
+
+@hookimpl
+def kittens_candidates(
+    target: Target, kernel: str, arguments: dict[str, Any]
+) -> dict[str, tuple[int, ...]] | None:
+    if target.backend != "hip":
+        return None
+    from kittens.backends.hip.tunables import CANDIDATES
+
+    return CANDIDATES.get(kernel, {})
+
+
+@hookimpl
+def kittens_architecture(target: Target) -> str | None:
+    if target.backend != "hip":
+        return None
+    from kittens.backends.hip.machine import DEFAULT
+
+    if target.arch or target.simulated or "execute" in missing():
+        return target.arch or DEFAULT
+    from kittens.backends.hip.launch import device_arch
+
+    return device_arch(target.index or 0)
+
+
+@hookimpl
+def kittens_rates(target: Target) -> Rates | None:
+    if target.backend != "hip":
+        return None
+    from kittens.backends.hip.machine import DEFAULT
+    from kittens.backends.hip.rates import RATES
+
+    return RATES.get(target.arch or DEFAULT)
 
 
 def _machine(target: Target) -> Any:

@@ -15,6 +15,7 @@ from kittens.arguments import Argument, TensorArg
 from kittens.artifact import Parameter
 from kittens.backends.hip.fragments import ACCESSES, LANES, MFMA, TRANSPOSING_READS, WMMA
 from kittens.codegen import Dialect, Machine, MatrixOp, Move
+from kittens.codegen.emit.writer import NARROW
 from kittens.codegen.pipeline import planned
 from kittens.ir import Function
 from kittens.layouts import Product, Xor, flip
@@ -118,21 +119,28 @@ PITCH = 1 << 23
 
 
 def machine_for(arch: str, function: Function, arguments: dict[str, Argument]) -> Machine:
-    """The machine for some arguments: without linear copies where rows lie too far apart for them."""
+    """The machine for some arguments: one that takes all of them where they lie too far apart for the usual one."""
     near = machine(arch)
     source = planned(function, near)[1]
     if not far(source.text, source.parameters, arguments):
         return near
-    return replace(near, target=f"hip:{arch} (far rows)", linear=(), buffers=())
+    return replace(near, target=f"hip:{arch} (far rows)", linear=(), buffers=(), narrow=False)
 
 
 def far(text: str, parameters: Sequence[Parameter], arguments: dict[str, Argument]) -> bool:
-    """Whether rows that an emitted kernel copies linearly lie too far apart for that, or backwards."""
+    """Whether an emitted kernel does not take some arguments: rows that it copies linearly lie too far apart for that, or
+    backwards, or a number is not one of those that its parameter holds.
+    """
     pitches = set(re.findall(r"\bpitch\w* = kt_u32\((\w+)\)", text))
     for p in parameters:
         argument = arguments.get(p.name)
-        if p.text in pitches and p.kind == "stride" and isinstance(argument, TensorArg):
-            if not 0 <= argument.strides[p.axis] * argument.dtype.bytes < PITCH:
+        if not isinstance(argument, TensorArg) or p.kind not in ("extent", "stride"):
+            continue
+        number = argument.strides[p.axis] if p.kind == "stride" else argument.shape[p.axis]
+        if p.ctype == "kt_u32" and not 0 <= number < 2**32:
+            return True
+        if p.kind == "stride" and p.text.removesuffix(NARROW) in pitches:
+            if not 0 <= number * argument.dtype.bytes < PITCH:
                 return True
     return False
 
@@ -159,5 +167,6 @@ def machine(arch: str) -> Machine:
         late=True,
         buffers=(16, 8, 4),
         transposed=True,
+        narrow=True,
         parts=8 if LANES[arch] == 64 else 0,  # dies of CDNA 3 and 4, as AMD's tuning guides have them
     )

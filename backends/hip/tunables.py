@@ -42,7 +42,7 @@ _ATTENTION: dict[str, dict[str, _Sizes]] = {
     "gfx1100": {
         "attention_forward": ((128, 64, 32), (256, 64, 32), (512, 32, 16), (1024, 16, 16)),
         "attention_backward_q": ((128, 64, 32), (256, 32, 32), (512, 32, 16), (768, 16, 16), (1024, 8, 8)),
-        "attention_backward_kv": ((256, 16, 32), (768, 16, 16), (1024, 8, 8)),
+        "attention_backward_kv": ((384, 16, 32), (768, 16, 16), (1024, 8, 8)),
     },
     "gfx1201": {
         "attention_forward": ((128, 64, 64), (256, 32, 32), (512, 32, 16), (1024, 16, 16)),
@@ -51,7 +51,7 @@ _ATTENTION: dict[str, dict[str, _Sizes]] = {
             (128, 64, 64),
             (256, 32, 64),
             (384, 16, 32),
-            (512, 32, 16),
+            (512, 16, 32),
             (768, 16, 16),
             (1024, 8, 8),
         ),
@@ -86,3 +86,12 @@ def _matmul(arch: str, a: TensorArg, b: TensorArg) -> dict[str, int]:
     if arch in ("gfx942", "gfx950"):
         return {"BM": 128, "BN": 128, "BK": 32 if a.dtype.bits == 16 else 64}
     return {"BM": 128, "BN": 64, "BK": 32 if a.dtype.bits == 16 else 64}
+
+
+#: Worth trying beside what the kernels list, by kernel and tunable.
+CANDIDATES: dict[str, dict[str, tuple[int, ...]]] = {
+    "matmul": {"BM": (32,), "BN": (32,)},
+    "attention_forward": {"BM": (16, 32, 256), "BN": (16,)},
+    "attention_backward_q": {"BM": (16, 32), "BN": (8, 16)},
+    "attention_backward_kv": {"BM": (8, 16), "BN": (8, 16, 32)},
+}

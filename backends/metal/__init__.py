@@ -9,7 +9,7 @@ from typing import Any
 
 from kittens.plugins import hookimpl
 from kittens.runtime import Launch, Run
-from kittens.targets import Numerics, Target, TargetInfo, way
+from kittens.targets import Numerics, Rates, Target, TargetInfo, way
 
 ARCHITECTURES = {
     "": "the Apple GPU of this machine",
@@ -79,6 +79,39 @@ def kittens_tunables(target: Target, kernel: str, arguments: dict[str, Any]) -> 
     from kittens.backends.metal.tunables import shipped
 
     return shipped(kernel, arguments)
+
+
+@hookimpl
+def kittens_candidates(
+    target: Target, kernel: str, arguments: dict[str, Any]
+) -> dict[str, tuple[int, ...]] | None:
+    if target.backend != "metal":
+        return None
+    from kittens.backends.metal.tunables import CANDIDATES
+
+    return CANDIDATES.get(kernel, {})
+
+
+@hookimpl
+def kittens_architecture(target: Target) -> str | None:
+    if target.backend != "metal":
+        return None
+    from kittens.backends.metal.machine import DEFAULT
+
+    if target.arch or target.simulated or "execute" in missing():
+        return target.arch or DEFAULT
+    from kittens.backends.metal.launch import device_arch
+
+    return device_arch(target.index or 0)
+
+
+@hookimpl
+def kittens_rates(target: Target) -> Rates | None:
+    if target.backend != "metal":
+        return None
+    from kittens.backends.metal.rates import RATES
+
+    return RATES
 
 
 def _machine(target: Target) -> Any:

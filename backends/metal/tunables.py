@@ -62,3 +62,12 @@ _BY_KERNEL = {
     "attention_backward_q": _backward_q,
     "attention_delta": lambda arguments: {"BM": 32},
 }
+
+
+#: Worth trying beside what the kernels list, by kernel and tunable.
+CANDIDATES: dict[str, dict[str, tuple[int, ...]]] = {
+    "matmul": {"BM": (32,), "BN": (32,), "BK": (16,)},
+    "attention_forward": {"BM": (16, 32), "BN": (16, 32)},
+    "attention_backward_q": {"BM": (16, 32), "BN": (16,)},
+    "attention_backward_kv": {"BM": (16,), "BN": (16, 32)},
+}

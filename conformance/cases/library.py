@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -135,6 +136,15 @@ def _softmaxes() -> Iterator[Case]:
                 resident=True,
                 BN=wide,
             )
+        yield _case(
+            kernels.softmax,
+            f"{dtype}/whole",
+            _softmax(dtype, (3, 768)),
+            50000.0,
+            resident=True,
+            whole=True,
+            BN=768,
+        )
         yield _case(kernels.softmax, f"{dtype}/large-scores", _softmax(dtype, (5, 700), 40.0), 70000.0)
         yield _case(kernels.softmax, f"{dtype}/masked", _softmax(dtype, (6, 700), 1.0, mask=True), 70000.0)
         for shape in ((1, 1), (6, 700), (13, 40)):
@@ -205,9 +215,23 @@ def _norms() -> Iterator[Case]:
                     p=p,
                     eps=1e-5,
                 )
+        for shape, whole in (
+            ((2, 3, 512), True),
+            ((5, 132), False),
+        ):  # neighbours that share a block of random bits
+            constants = {"p": 0.3, "eps": 1e-5, "resident": True, "whole": whole, "BN": 512 if whole else 256}
+            yield _case(
+                kernels.dropout_residual_layer_norm,
+                f"{dtype}/resident-{_by(shape)}",
+                _dropout(dtype, shape),
+                60.0 * math.prod(shape),
+                **constants,
+            )
         for kernel, bias in ((kernels.rms_norm, False), (kernels.layer_norm, True)):
             make = _norm(dtype, (6, 90), True, bias)
             yield _case(kernel, f"{dtype}/resident", make, 8000.0, eps=1e-6, resident=True, BN=128)
+            whole = _norm(dtype, (3, 768), True, bias)
+            yield _case(kernel, f"{dtype}/whole", whole, 50000.0, eps=1e-6, resident=True, whole=True, BN=768)
             yield _case(kernel, f"{dtype}/offset", _norm(dtype, (6, 90), True, bias, 100.0), 8000.0, eps=1e-6)
 
 
@@ -256,10 +280,13 @@ def _rotaries() -> Iterator[Case]:
                         }
 
                     kind = ("interleaved" if interleaved else "halves") + ("-inverse" if inverse else "")
-                    flags = {"interleaved": interleaved, "inverse": inverse}
+                    flags: dict[str, Any] = {"interleaved": interleaved, "inverse": inverse}
                     yield _case(
                         kernels.rotary, f"{dtype}/{_by(shape)}/{kind}", make, 10.0 * math.prod(shape), **flags
                     )
+                    if not inverse:  # several matrices a program, more than there are
+                        name = f"{dtype}/{_by(shape)}/{kind}-by-4"
+                        yield _case(kernels.rotary, name, make, 10.0 * math.prod(shape), PARTS=4, **flags)
 
 
 # Attention. (B, H, Hk, Nq, Nk, D, Dv), window (left, right); (None, 0) is causal.

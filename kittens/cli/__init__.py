@@ -1,4 +1,4 @@
-"""The command line: `kittens doctor`, `conform`, `show`, `bench`. The only part that imports click and rich.
+"""The command line: `kittens doctor`, `conform`, `show`, `bench`, `tune`. The only part that imports click and rich.
 
 Each command is a module here. `Commands` turns a user's error into a message and an exit code.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from kittens.cli import bench, conform, doctor, show
+from kittens.cli import bench, conform, doctor, show, tune
 from kittens.errors import InternalError, KittensError, UnavailableError
 
 EXIT_CODES = """
@@ -45,5 +45,5 @@ def main() -> None:
     """Kernels written once in Python, for GPUs of every vendor and for NumPy."""
 
 
-for _command in (doctor.doctor, conform.conform, show.show, bench.bench):
+for _command in (doctor.doctor, conform.conform, show.show, bench.bench, tune.tune):
     main.add_command(_command)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kittens.dtypes import BY_NAME, DType, as_dtype
+from kittens.dtypes import convert as convert_array
 from kittens.errors import UnavailableError
 
 #: How an element is held in a register: narrow floats as their bits.
@@ -39,7 +40,11 @@ def literal(value: Any, dtype: str) -> str:
     """A constant of a type."""
     kind = BY_NAME[dtype]
     if kind.kind in "fs":
-        return narrow(_float(float(value)), dtype) if dtype != "float32" else _float(float(value))
+        return (
+            _float(float(value))
+            if dtype == "float32"
+            else f"{CTYPES[dtype]}({_bits(float(value), kind):#x}u)"
+        )
     if kind.kind == "b":
         return "true" if value else "false"
     if kind.bits == 64:
@@ -51,6 +56,13 @@ def literal(value: Any, dtype: str) -> str:
     if value == -(2**31):
         return "(-2147483647 - 1)"
     return str(value) + ("u" if kind.kind == "u" else "")
+
+
+def _bits(value: float, kind: DType) -> int:
+    import numpy as np
+
+    unsigned = {8: np.uint8, 16: np.uint16}[kind.bits]
+    return int(convert_array(np.asarray(value, np.float64), kind).view(unsigned))
 
 
 def _float(value: float) -> str:

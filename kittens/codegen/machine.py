@@ -125,6 +125,7 @@ class Machine:
     reads: plain reads of shared memory, by bytes a lane. more_swizzles: tried where the first has bank conflicts.
     atomics: dtypes that memory adds in at once. segment: bytes of one transaction with global memory.
     transposed: whether products are computed as D^T = B^T A^T, so that a lane holds neighbours of one row of D.
+    narrow: whether extents and strides are taken as unsigned numbers of 32 bits; the backend sees that they are.
     parts: of the device, each with a cache of its own, to which programs are dealt in turn.
     engine: copies and products that run beside the threads, if it has them.
     """
@@ -154,6 +155,7 @@ class Machine:
     segment: int = 32
     direct: int = 0
     parts: int = 0
+    narrow: bool = False
     engine: Engine | None = None
 
     def products_for(self, a: str, b: str) -> list[MatrixOp]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kittens import layouts as lay
+from kittens.codegen.known import divisor
 from kittens.codegen.machine import Machine
 from kittens.codegen.placement import Placement, dtype_of, place, shape, source_of
 from kittens.codegen.reads import tile
 from kittens.codegen.views import Resolved, resolve
 from kittens.dtypes import BY_NAME
 from kittens.errors import UnavailableError
-from kittens.ir import Extent, Function, Op, Region, TensorType, Value, base
+from kittens.ir import Function, Op, Region, TensorType, Value, base
 from kittens.layouts import Cost, Shared, Tiled, transpose
 
 ALIGN = 128
@@ -248,7 +249,7 @@ def loads_of_products(plan: Plan) -> list[tuple[Op, Op | None]]:
     found: list[tuple[Op, Op | None]] = []
     uses = _uses(plan.function)
     stored = plan.function.stored()
-    owner = _owners(plan.function.body)
+    owner = owners(plan.function.body)
 
     def only_products(value: Value) -> bool:
         for op in uses.get(value, ()):
@@ -288,14 +289,14 @@ def loads_of_products(plan: Plan) -> list[tuple[Op, Op | None]]:
     return found
 
 
-def _owners(region: Region, owner: Op | None = None) -> dict[Op, Op]:
+def owners(region: Region, owner: Op | None = None) -> dict[Op, Op]:
     """The loop or branch that each operation stands in directly."""
     found: dict[Op, Op] = {}
     for op in region.ops:
         if owner is not None:
             found[op] = owner
         for inner in op.regions:
-            found |= _owners(inner, op)
+            found |= owners(inner, op)
     return found
 
 
@@ -376,13 +377,6 @@ def _copy_width(plan: Plan, op: Op, flipped: bool, row_bytes: int) -> int:
         row_bytes & -row_bytes,
     )
     return next((w for w in plan.machine.copies if aligned % w == 0 and w >= size), 0)
-
-
-def divisor(known: Extent) -> int:
-    """The power of two known to divide an extent or a stride."""
-    if known.value is not None:
-        return known.value & -known.value if known.value else 256
-    return known.divisor
 
 
 def _fit(plan: Plan) -> None:

@@ -51,7 +51,8 @@ def values(
             assert p.map is not None and mapped is not None, p
             out.append(mapped(p.map, argument))
         else:
-            out.append(np.int64(argument.shape[p.axis] if p.kind == "extent" else argument.strides[p.axis]))
+            number = argument.shape[p.axis] if p.kind == "extent" else argument.strides[p.axis]
+            out.append(np.uint32(number) if p.ctype == "kt_u32" else np.int64(number))
     return out
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from kittens.codegen.known import ENDLESS, constant, divides, divisor
 from kittens.ir import Extent, TensorType, Value
 
 
@@ -155,23 +156,26 @@ def resolve(value: Value, scalar: Callable[[Value], str]) -> Resolved:
         return view
     axis = view.axes[op.attrs["axis"]]
     position = scalar(op.operands[1])
+    lo, stride = divides(op.operands[1]), divisor(axis.known_stride)
     if op.name == "index":
         view.conditions.append(f"kt_inside({position}, {axis.extent})")
         view.terms.append(f"kt_i64({position}) * {axis.stride}")
-        view.aligned = min(view.aligned, _divisor(axis.known_stride))
+        view.aligned = min(view.aligned, lo * stride)
         del view.axes[op.attrs["axis"]]
         return view
     end = scalar(op.operands[2])
-    if position != "0":
-        view.terms.append(f"kt_cut({position}, {axis.extent}) * {axis.stride}")
-        view.aligned = min(view.aligned, _divisor(axis.known_stride))
-    axis.extent = f"(kt_cut({end}, {axis.extent}) - kt_cut({position}, {axis.extent}))"
-    axis.known_extent = Extent()
+    first, last, extent = constant(op.operands[1]), constant(op.operands[2]), axis.known_extent
+    whole = divisor(extent)
+    if first is not None and last is not None and extent.value is not None:
+        first, last = (min(max(i, 0), extent.value) for i in (first, last))
+        if first:
+            view.terms.append(f"kt_i64({first}) * {axis.stride}")
+        axis.known_extent = Extent(last - first if last > first else 0)
+        axis.extent = str(axis.known_extent.value)
+    else:
+        if first != 0:
+            view.terms.append(f"kt_cut({position}, {axis.extent}) * {axis.stride}")
+        axis.known_extent = Extent(divisor=min(lo, divides(op.operands[2]), whole))
+        axis.extent = f"(kt_cut({end}, {axis.extent}) - kt_cut({position}, {axis.extent}))"
+    view.aligned = min(view.aligned, min(lo, whole if first != 0 else ENDLESS) * stride)
     return view
-
-
-def _divisor(known: Extent) -> int:
-    """The power of two known to divide an extent or a stride."""
-    if known.value is not None:
-        return known.value & -known.value if known.value else 256
-    return known.divisor

@@ -57,6 +57,9 @@ template <class T> KT_FN T kt_shr(T a, T n) {
 }
 template <class T> KT_FN T kt_iabs(T a) { return a < T(0) ? T(kt_u64(0) - kt_u64(a)) : a; }
 
+#ifndef KT_MUL_WIDE
+KT_FN kt_u64 kt_mul_wide(kt_u32 a, kt_u32 b) { return kt_u64(a) * b; }
+#endif
 KT_FN bool kt_inside(kt_i64 i, kt_i64 n) { return kt_u64(i) < kt_u64(n); }
 // A difference of positions, cut to where positions inside a tile cannot change how it compares.
 KT_FN kt_i32 kt_near(kt_i64 x) { return x < -(1 << 24) ? -(1 << 24) : x > (1 << 24) ? (1 << 24) : kt_i32(x); }
@@ -85,6 +88,10 @@ KT_FN kt_u32 kt_dealt(kt_u32 program, kt_u32 n, kt_u32 parts) {
 
 // ---- floats
 
+// 2^x of n registers, in place.
+#ifndef KT_EXP2_ALL
+#define KT_EXP2_ALL(n, x) KT_EACH(kt_e, n) x[kt_e] = kt_exp2(x[kt_e])
+#endif
 KT_FN float kt_neg(float x) { return kt_from_bits(kt_bits(x) ^ 0x80000000u); }
 KT_FN float kt_trunc(float x) {
   float a = kt_abs(x);
@@ -166,36 +173,46 @@ KT_FN kt_u8 kt_f32_to_e8m0(float x) {
 
 // ---- random numbers: Philox-4x32-10, word c mod 4 of block c div 4
 
+struct kt_random_words {
+  kt_u32 x0, x1, x2, x3;
+};
+KT_FN kt_random_words kt_random_block(kt_i64 seed, kt_u64 block) {
+  kt_u32 k0 = kt_u32(seed), k1 = kt_u32(kt_u64(seed) >> 32);
+  kt_random_words x = {kt_u32(block), kt_u32(block >> 32), 0u, 0u};
+  KT_UNROLL for (int round = 0; round < 10; ++round) {
+    kt_u64 p0 = kt_mul_wide(x.x0, 0xD2511F53u), p1 = kt_mul_wide(x.x2, 0xCD9E8D57u);
+    x.x0 = kt_u32(p1 >> 32) ^ x.x1 ^ k0;
+    x.x2 = kt_u32(p0 >> 32) ^ x.x3 ^ k1;
+    x.x1 = kt_u32(p1);
+    x.x3 = kt_u32(p0);
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return x;
+}
 // The last block is kept: neighbours that are asked for in turn share its work.
 struct kt_random_state {
   kt_u64 block;
   bool made;
-  kt_u32 x0, x1, x2, x3;
+  kt_random_words words;
 };
 KT_FN kt_u32 kt_random_bits(KT_LOCAL kt_random_state& state, kt_i64 seed, kt_i64 counter) {
   kt_u64 block = kt_u64(counter) >> 2;
   if (!state.made || block != state.block) {
     state.made = true;
     state.block = block;
-    kt_u32 k0 = kt_u32(seed), k1 = kt_u32(kt_u64(seed) >> 32);
-    kt_u32 x0 = kt_u32(block), x1 = kt_u32(block >> 32), x2 = 0u, x3 = 0u;
-    KT_UNROLL for (int round = 0; round < 10; ++round) {
-      kt_u64 p0 = kt_u64(x0) * 0xD2511F53u, p1 = kt_u64(x2) * 0xCD9E8D57u;
-      x0 = kt_u32(p1 >> 32) ^ x1 ^ k0;
-      x2 = kt_u32(p0 >> 32) ^ x3 ^ k1;
-      x1 = kt_u32(p1);
-      x3 = kt_u32(p0);
-      k0 += 0x9E3779B9u;
-      k1 += 0xBB67AE85u;
-    }
-    state.x0 = x0;
-    state.x1 = x1;
-    state.x2 = x2;
-    state.x3 = x3;
+    state.words = kt_random_block(seed, block);
   }
   kt_u32 word = kt_u32(counter) & 3u;
-  return word == 0u ? state.x0 : word == 1u ? state.x1 : word == 2u ? state.x2 : state.x3;
+  return word == 0u ? state.words.x0 : word == 1u ? state.words.x1 : word == 2u ? state.words.x2 : state.words.x3;
 }
+// The four words of the block that begins at a counter.
+#define KT_RANDOM_BLOCK(array, first, seed, counter)                                 \
+  do {                                                                               \
+    const kt_random_words kt_x = kt_random_block(seed, kt_u64(counter) >> 2);        \
+    array[(first)] = kt_x.x0, array[(first) + 1] = kt_x.x1;                          \
+    array[(first) + 2] = kt_x.x2, array[(first) + 3] = kt_x.x3;                      \
+  } while (0)
 
 // ---- elements of every type across lanes
 
@@ -281,6 +298,20 @@ KT_FN void kt_st_words(kt_out p, kt_words<16> x KT_SITE) {
   r.x = x.w[0]; r.y = x.w[1]; r.z = x.w[2]; r.w = x.w[3];
   kt_st_global_b128(p, r KT_PASS_SITE);
 }
+#ifdef KT_PREDICATED
+KT_FN void kt_ld_words_if(kt_words<2>& x, kt_in p, bool in KT_SITE) { if (in) x = kt_ld_words(p, kt_size<2>() KT_PASS_SITE); }
+KT_FN void kt_ld_words_if(kt_words<4>& x, kt_in p, bool in KT_SITE) { kt_ld_if_b32(x.w[0], p, in KT_PASS_SITE); }
+KT_FN void kt_ld_words_if(kt_words<8>& x, kt_in p, bool in KT_SITE) { kt_ld_if_b64(x.w[0], x.w[1], p, in KT_PASS_SITE); }
+KT_FN void kt_ld_words_if(kt_words<16>& x, kt_in p, bool in KT_SITE) {
+  kt_ld_if_b128(x.w[0], x.w[1], x.w[2], x.w[3], p, in KT_PASS_SITE);
+}
+KT_FN void kt_st_words_if(kt_out p, kt_words<2> x, bool in KT_SITE) { if (in) kt_st_words(p, x KT_PASS_SITE); }
+KT_FN void kt_st_words_if(kt_out p, kt_words<4> x, bool in KT_SITE) { kt_st_if_b32(p, x.w[0], in KT_PASS_SITE); }
+KT_FN void kt_st_words_if(kt_out p, kt_words<8> x, bool in KT_SITE) { kt_st_if_b64(p, x.w[0], x.w[1], in KT_PASS_SITE); }
+KT_FN void kt_st_words_if(kt_out p, kt_words<16> x, bool in KT_SITE) {
+  kt_st_if_b128(p, x.w[0], x.w[1], x.w[2], x.w[3], in KT_PASS_SITE);
+}
+#endif
 KT_FN kt_words<4> kt_lds_words(kt_smem p, kt_size<4> KT_SITE) { kt_words<4> r; r.w[0] = kt_ld_shared_b32(p KT_PASS_SITE); return r; }
 KT_FN kt_words<8> kt_lds_words(kt_smem p, kt_size<8> KT_SITE) {
   kt_u32x2 x = kt_ld_shared_b64(p KT_PASS_SITE);
@@ -312,21 +343,36 @@ KT_FN kt_u32 kt_raw(kt_i16 x) { return kt_u16(x); }
 KT_FN kt_u32 kt_raw(kt_u32 x) { return x; }
 KT_FN kt_u32 kt_raw(kt_i32 x) { return kt_u32(x); }
 KT_FN kt_u32 kt_raw(float x) { return kt_bits(x); }
+KT_FN kt_u32 kt_repeated(kt_u32 x, kt_size<1>) { return x * 0x01010101u; }  // an element in all places of a word
+KT_FN kt_u32 kt_repeated(kt_u32 x, kt_size<2>) { return x * 0x10001u; }
+KT_FN kt_u32 kt_repeated(kt_u32 x, kt_size<4>) { return x; }
 #define KT_PER_WORD(T) int(4 / sizeof(T))
 
 // Loads N elements at p into array[first ..], or puts pad there; stores N elements of a piece; N words from shared memory.
-#define KT_LOAD_VECTOR(T, N, array, first, in, p, pad)                                                      \
+// KT_FETCH_VECTOR is KT_LOAD_VECTOR for data that nobody writes while the kernel runs.
+#define KT_VECTOR_OF(T, N, load, array, first, pad)                                                         \
   do {                                                                                                      \
-    kt_words<N * sizeof(T)> kt_x = {};                                                                      \
-    if (in) kt_x = kt_ld_words(p, kt_size<N * sizeof(T)>());                                                \
+    kt_words<N * sizeof(T)> kt_x;                                                                           \
+    KT_EACH(kt_e, (N + KT_PER_WORD(T) - 1) / KT_PER_WORD(T))                                                \
+      kt_x.w[kt_e] = kt_repeated(kt_raw(pad), kt_size<sizeof(T)>());                                        \
+    load;                                                                                                   \
     KT_EACH(kt_e, N)                                                                                        \
-      array[(first) + kt_e] = in ? kt_part(kt_x.w[kt_e / KT_PER_WORD(T)], kt_e % KT_PER_WORD(T), kt_element<T>()) : pad; \
+      array[(first) + kt_e] = kt_part(kt_x.w[kt_e / KT_PER_WORD(T)], kt_e % KT_PER_WORD(T), kt_element<T>()); \
   } while (0)
+#define KT_LOAD_VECTOR(T, N, array, first, in, p, pad) \
+  KT_VECTOR_OF(T, N, if (in) kt_x = kt_ld_words(p, kt_size<N * sizeof(T)>()), array, first, pad)
+#ifdef KT_PREDICATED
+#define KT_FETCH_VECTOR(T, N, array, first, in, p, pad) KT_VECTOR_OF(T, N, kt_ld_words_if(kt_x, p, in), array, first, pad)
+#define KT_STORE_IF(in, p, x) kt_st_words_if(p, x, in)
+#else
+#define KT_FETCH_VECTOR KT_LOAD_VECTOR
+#define KT_STORE_IF(in, p, x) if (in) kt_st_words(p, x)
+#endif
 #define KT_STORE_VECTOR(T, N, piece, in, p)                                                       \
   do {                                                                                            \
     kt_words<N * sizeof(T)> kt_x = {};                                                            \
     KT_EACH(kt_e, N) kt_x.w[kt_e / KT_PER_WORD(T)] |= kt_raw(piece[kt_e]) << 8 * sizeof(T) * (kt_e % KT_PER_WORD(T)); \
-    if (in) kt_st_words(p, kt_x);                                                                 \
+    KT_STORE_IF(in, p, kt_x);                                                                     \
   } while (0)
 #define KT_LOAD_WORDS(N, words, first, p)                               \
   do {                                                                  \

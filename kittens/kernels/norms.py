@@ -7,8 +7,12 @@ the result.
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 import kittens as kt
-from kittens.kernels.stacks import columns, count, held, part, wide
+from kittens.kernels.stacks import columns, count, held, part, ragged, real, row_length, wide
 
 ROWS = kt.tunable(4, 1, 2, 8, 16, 32)
 COLUMNS = kt.tunable(512, 1024, 2048)
@@ -25,9 +29,11 @@ def mean_square(block, n, BM, BN, resident, centre=None):
     for j in columns(n, BN, resident):
         d = block(j)
         if centre is not None:
-            d = kt.where(kt.cols(j, BN) < n, d - centre[:, None], 0.0)
+            d = d - centre[:, None]
+            if ragged(n, BN):
+                d = kt.where(kt.cols(j, BN) < n, d, 0.0)
         total += (d * d).sum(axis=1)
-    return total / n.to(kt.float32)
+    return total / real(n)
 
 
 def mean(block, n, BM, BN, resident):
@@ -35,7 +41,14 @@ def mean(block, n, BM, BN, resident):
     total = kt.zeros((BM,), kt.float32)
     for j in columns(n, BN, resident):
         total += block(j).sum(axis=1)
-    return total / n.to(kt.float32)
+    return total / real(n)
+
+
+def at_least(p, seed, element):
+    """kt.random_uniform(seed, element) >= p, in integers: it is the upper 24 bits of random_bits, times 2^-24."""
+    least = math.ceil(float(np.float32(p)) * 2**24)
+    bits = kt.random_bits(seed, element)
+    return bits >= least << 8 if least < 2**24 else bits < 0
 
 
 def affine(x, weight, bias, j, BN):
@@ -46,10 +59,10 @@ def affine(x, weight, bias, j, BN):
 
 
 @kt.kernel(grid=row_grid)
-def rms_norm(x, y, weight=None, *, eps, resident=False, BM=ROWS, BN=COLUMNS):
+def rms_norm(x, y, weight=None, *, eps, resident=False, whole=False, BM=ROWS, BN=COLUMNS):
     """y = x / sqrt(mean(x^2) + eps) weight (Zhang and Sennrich, 2019). weight (N,)."""
     i, z = kt.program_id()
-    x, y, n = part(x, z, x), part(y, z, y), x.shape[-1]
+    x, y, n = part(x, z, x, same=True), part(y, z, x, same=True), row_length(whole, x, y, weight)
     block = held(lambda j: wide(kt.load(x, (i, j), (BM, BN))), resident)
     scale = kt.rsqrt(mean_square(block, n, BM, BN, resident) + eps)[:, None]
     for j in columns(n, BN, resident):
@@ -57,10 +70,10 @@ def rms_norm(x, y, weight=None, *, eps, resident=False, BM=ROWS, BN=COLUMNS):
 
 
 @kt.kernel(grid=row_grid)
-def layer_norm(x, y, weight=None, bias=None, *, eps, resident=False, BM=ROWS, BN=COLUMNS):
+def layer_norm(x, y, weight=None, bias=None, *, eps, resident=False, whole=False, BM=ROWS, BN=COLUMNS):
     """y = (x - mean(x)) / sqrt(var(x) + eps) weight + bias (Ba, Kiros, Hinton, 2016). weight, bias (N,)."""
     i, z = kt.program_id()
-    x, y, n = part(x, z, x), part(y, z, y), x.shape[-1]
+    x, y, n = part(x, z, x, same=True), part(y, z, x, same=True), row_length(whole, x, y, weight, bias)
     block = held(lambda j: wide(kt.load(x, (i, j), (BM, BN))), resident)
     centre = mean(block, n, BM, BN, resident)
     scale = kt.rsqrt(mean_square(block, n, BM, BN, resident, centre) + eps)[:, None]
@@ -70,7 +83,20 @@ def layer_norm(x, y, weight=None, bias=None, *, eps, resident=False, BM=ROWS, BN
 
 @kt.kernel(grid=row_grid)
 def dropout_residual_layer_norm(
-    x, residual, y, total, seed, weight=None, bias=None, *, p, eps, resident=False, BM=ROWS, BN=COLUMNS
+    x,
+    residual,
+    y,
+    total,
+    seed,
+    weight=None,
+    bias=None,
+    *,
+    p,
+    eps,
+    resident=False,
+    whole=False,
+    BM=ROWS,
+    BN=COLUMNS,
 ):
     """total = dropout(x) + residual; y = layer_norm(total) weight + bias, of the total before it is rounded.
 
@@ -78,15 +104,15 @@ def dropout_residual_layer_norm(
     order, stays where `kt.random_uniform(seed, e)` is at least p. seed is an integer, p from 0 to 1.
     """
     i, z = kt.program_id()
-    n = x.shape[-1]
-    x, residual, y, total = (part(t, z, x) for t in (x, residual, y, total))
+    n = row_length(whole, x, residual, y, total, weight, bias)
+    x, residual, y, total = (part(t, z, x, same=True) for t in (x, residual, y, total))
 
     def summed(j):
         kept = wide(kt.load(x, (i, j), (BM, BN)))
         if p > 0:
             element = (kt.rows(i, BM) + z * x.shape[0]) * n + kt.cols(j, BN)
             factor = 1 / (1 - p) if p < 1 else 0.0
-            kept = kt.where(kt.random_uniform(seed, element) >= p, kept * factor, 0.0)
+            kept = kt.where(at_least(p, seed, element), kept * factor, 0.0)
         return kept + wide(kt.load(residual, (i, j), (BM, BN)))
 
     block = held(summed, resident)
@@ -98,14 +124,14 @@ def dropout_residual_layer_norm(
 
 
 @kt.kernel(grid=row_grid)
-def l2_normalize(x, y, *, eps, resident=False, BM=ROWS, BN=COLUMNS):
+def l2_normalize(x, y, *, eps, resident=False, whole=False, BM=ROWS, BN=COLUMNS):
     """y = x / max(sqrt(sum(x^2)), eps)."""
     i, z = kt.program_id()
-    x, y, n = part(x, z, x), part(y, z, y), x.shape[-1]
+    x, y, n = part(x, z, x, same=True), part(y, z, x, same=True), row_length(whole, x, y)
     block = held(lambda j: wide(kt.load(x, (i, j), (BM, BN))), resident)
     square = kt.zeros((BM,), kt.float32)
     for j in columns(n, BN, resident):
         square += (block(j) * block(j)).sum(axis=1)
-    length = kt.maximum(kt.sqrt(square), eps)[:, None]
+    scale = kt.reciprocal(kt.maximum(kt.sqrt(square), eps))[:, None]
     for j in columns(n, BN, resident):
-        kt.store(y, (i, j), block(j) / length)
+        kt.store(y, (i, j), block(j) * scale)

@@ -18,7 +18,7 @@ def block_grid(y, BM, BN):
 def activation(x, y, *, function, BM=ROWS, BN=COLUMNS):
     """y = function(x); `function` names an activation."""
     i, j, z = kt.program_id()
-    x, y = part(x, z, y), part(y, z, y)
+    x, y = (part(t, z, y, same=True) for t in (x, y))
     kt.store(y, (i, j), ACTIVATIONS[function](wide(kt.load(x, (i, j), (BM, BN)))))
 
 
@@ -26,7 +26,7 @@ def activation(x, y, *, function, BM=ROWS, BN=COLUMNS):
 def gated(gate, up, y, *, function, BM=ROWS, BN=COLUMNS):
     """y = function(gate) up (Shazeer, 2020, arXiv:2002.05202); the gate is not rounded before the product."""
     i, j, z = kt.program_id()
-    gate, up, y = part(gate, z, y), part(up, z, y), part(y, z, y)
+    gate, up, y = (part(t, z, y, same=True) for t in (gate, up, y))
     g = ACTIVATIONS[function](wide(kt.load(gate, (i, j), (BM, BN))))
     kt.store(y, (i, j), g * wide(kt.load(up, (i, j), (BM, BN))))
 
@@ -35,6 +35,6 @@ def gated(gate, up, y, *, function, BM=ROWS, BN=COLUMNS):
 def add(a, b, y, *, BM=ROWS, BN=COLUMNS):
     """y = a + b. b has the shape of y, with fewer leading axes or some of 1; or it is one row, (N,)."""
     i, j, z = kt.program_id()
-    a, b, y = part(a, z, y), part(b, z, y), part(y, z, y)
+    a, b, y = part(a, z, y, same=True), part(b, z, y), part(y, z, y, same=True)
     other = kt.load(b, j, BN) if b.ndim == 1 else kt.load(b, (i, j), (BM, BN))
     kt.store(y, (i, j), wide(kt.load(a, (i, j), (BM, BN))) + wide(other))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import kittens as kt
-from kittens.kernels.stacks import count, part, wide
+from kittens.kernels.stacks import count, part, row_length, wide
 
 LOG2E = math.log2(math.e)
 
@@ -23,24 +23,27 @@ def online(m, l, s):
 
 
 @kt.kernel(grid=lambda x, BM: (kt.cdiv(x.shape[-2], BM), count(*x.shape[:-2])))
-def softmax(x, y, *, resident=False, BM=kt.tunable(4, 1, 2, 8, 16, 32), BN=kt.tunable(512, 1024, 2048)):
+def softmax(
+    x, y, *, resident=False, whole=False, BM=kt.tunable(4, 1, 2, 8, 16, 32), BN=kt.tunable(512, 1024, 2048)
+):
     """y = exp(x - max(x)) / sum(exp(x - max(x))) for each row of x (..., M, N), in float32.
 
     resident: a tile of BN columns holds a whole row, so that x is read once; else it is read twice.
     """
     i, z = kt.program_id()
-    x, y = part(x, z, x), part(y, z, y)
+    x, y, n = part(x, z, x, same=True), part(y, z, x, same=True), row_length(whole, x, y)
     if resident:
         s = wide(kt.load(x, (i, 0), (BM, BN), pad=-kt.inf))
         p = kt.exp2((s - s.max(axis=1)[:, None]) * LOG2E)
-        kt.store(y, (i, 0), p / p.sum(axis=1)[:, None])
+        kt.store(y, (i, 0), p * kt.reciprocal(p.sum(axis=1))[:, None])
         return
     m, l = kt.full((BM,), -kt.inf, kt.float32), kt.zeros((BM,), kt.float32)
-    for j in kt.range(kt.cdiv(x.shape[1], BN)):
+    for j in kt.range(kt.cdiv(n, BN)):
         m, l = online(m, l, wide(kt.load(x, (i, j), (BM, BN), pad=-kt.inf)))
-    for j in kt.range(kt.cdiv(x.shape[1], BN)):
+    scale = kt.reciprocal(l)[:, None]
+    for j in kt.range(kt.cdiv(n, BN)):
         s = wide(kt.load(x, (i, j), (BM, BN), pad=-kt.inf))
-        kt.store(y, (i, j), kt.exp2((s - m[:, None]) * LOG2E) / l[:, None])
+        kt.store(y, (i, j), kt.exp2((s - m[:, None]) * LOG2E) * scale)
 
 
 @kt.kernel(grid=lambda x, BM: kt.cdiv(x.shape[0], BM))

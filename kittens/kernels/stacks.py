@@ -9,11 +9,12 @@ from __future__ import annotations
 import kittens as kt
 
 
-def part(x, z, like, keep=2):
+def part(x, z, like, keep=2, same=False):
     """Part number z, in row-major order, of the stack `x`: a view without the leading axes of `like`.
 
     The leading axes are all but the last `keep` of `like`; `x` may have fewer of them, or extents of 1, which
-    are repeated, or be None or a scalar, which is its own only part.
+    are repeated, or be None or a scalar, which is its own only part. same: `x` has those of `like`; then there is nothing
+    in a part beyond the last.
     """
     if x is None or x.ndim == 0:
         return x
@@ -22,7 +23,7 @@ def part(x, z, like, keep=2):
         place = z % like.shape[axis] if axis else z
         own = axis + x.ndim - like.ndim
         if own >= 0:
-            index.insert(0, kt.minimum(place, x.shape[own] - 1))
+            index.insert(0, place if same else kt.minimum(place, x.shape[own] - 1))
         z = z // like.shape[axis]
     return x[tuple(index)] if index else x
 
@@ -38,6 +39,26 @@ def count(*extents):
 def columns(n, BN, resident):
     """What to loop over for all columns of a row of n: blocks of BN, or one block if that holds the row."""
     return range(1) if resident else kt.range(kt.cdiv(n, BN))
+
+
+def row_length(whole, *tensors):
+    """How many columns tensors have, or a row of them, the first of which counts; a constant if `whole`: then the kernel
+    is specialised on the extent, and compares no column with it.
+    """
+    lengths = [t.shape[-1] for t in tensors if t is not None]
+    if whole:
+        lengths = [kt.static(n) for n in lengths]
+    return lengths[0]
+
+
+def ragged(n, BN):
+    """Whether the last block of BN columns may reach beyond the n of a row."""
+    return isinstance(n, kt.Tile) or n % BN != 0
+
+
+def real(n):
+    """A number of columns, constant or not, in float32."""
+    return n.to(kt.float32) if isinstance(n, kt.Tile) else float(n)
 
 
 def held(block, resident):

@@ -259,11 +259,12 @@ def _unit(source: str, vendor: Vendor, entry: str, arch: str | None) -> Unit:
         ending = f"KT_SIM_ENTRY({entry})\n"
     else:
         ending = vendor.entry(source, entry)
-    unit = (
-        f'#include "{vendor.prelude}"\n#line 1 "{entry}{vendor.suffix}"\n{source}\n#line 1 "entry"\n{ending}'
-    )
+    # headers of a vendor's own are made with the text, after the head
+    line, head, rest = (1, "", source) if vendor.standard_headers else _head(source)
+    head = f'#include "{vendor.prelude}"\n{head}'
+    unit = f'#line {line} "{entry}{vendor.suffix}"\n{rest}\n#line 1 "entry"\n{ending}'
     defines = [f"-D{name}={value}" for name, value in {"KT_SIM": "1", **chosen.defines}.items()]
-    return Unit(unit, (*vendor.include, DEVICE), (*vendor.flags, *defines), vendor.standard_headers)
+    return Unit(head, unit, (*vendor.include, DEVICE), (*vendor.flags, *defines), vendor.standard_headers)
 
 
 def _byte_bounds(array: np.ndarray) -> tuple[int, int]:
@@ -304,3 +305,14 @@ def _raw(value: Any, size: int) -> bytes | None:
     if isinstance(value, int) and size in (1, 2, 4, 8):
         return (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
     return None
+
+
+def _head(source: str) -> tuple[int, str, str]:
+    """The includes of our headers that a source begins with. -> (line of the rest, those includes, the rest)"""
+    lines = source.splitlines(keepends=True)
+    count = 0
+    for count, line in enumerate(lines):  # noqa: B007
+        if not line.startswith(('#include "', "//", "\n")):
+            break
+    head = "".join(line for line in lines[:count] if line.startswith("#"))
+    return count + 1, head, "".join(lines[count:])

@@ -31,29 +31,88 @@ _FLAGS = (
     "-fno-exceptions",
     "-fno-rtti",
     "-fvisibility=hidden",
-    "-fno-sanitize=all",
     "-fno-strict-aliasing",
 )
-
-
-_ZIG = (sys.executable, "-m", "ziglang")
 
 
 class BuildError(KittensError, RuntimeError):
     """The host compiler refused the source; the message is its diagnostics."""
 
 
-def compiler() -> tuple[str, ...]:
+@dataclass(frozen=True)
+class Clang:
+    """A host compiler, as the beginnings of its commands.
+
+    compile  text to object. A kernel's text needs no header but ours
+    hosted   text to object, with the C library's headers at hand: the runtime needs them
+    link     objects to a shared library
+    heads    whether `compile` can keep what it has read of headers
+    zig      the program that clang is a part of, or an empty string
+    """
+
+    compile: tuple[str, ...]
+    hosted: tuple[str, ...]
+    link: tuple[str, ...]
+    heads: bool
+    zig: str = ""
+
+
+def compiler() -> Clang:
     """The clang to run: `KITTENS_CLANG` (a command line), or the one of the `ziglang` package."""
+    level = _level()
     named = os.environ.get("KITTENS_CLANG")
     if named:
-        return tuple(shlex.split(named))
-    if find_spec("ziglang") is None:
+        command = tuple(shlex.split(named))
+        zig = any(Path(word).name in ("zig", "ziglang") for word in command)
+        whole = (*command, *(_zig_machine(level) if zig else _machine(level)))
+        return Clang(whole, whole, (*command, "-shared"), heads=not zig)
+    found = find_spec("ziglang")
+    if found is None or not found.submodule_search_locations:
         raise UnavailableError(
             "the simulator needs clang, and the package ziglang, which brings one, is not installed",
             hint="pip install 'kittens-gpu[sim]', or name a clang (19 or later) in KITTENS_CLANG",
         )
-    return (*_ZIG, "cc")
+    return _clang_of_zig(str(Path(found.submodule_search_locations[0]) / "zig"), level)
+
+
+def _clang_of_zig(zig: str, level: int) -> Clang:
+    """The commands of the clang and lld inside zig.
+
+    `zig cc` hashes every input and starts itself twice more, which takes as long as compiling a small kernel does.
+    Its parts are called directly where a library needs nothing of the system.
+    """
+    hosted = (zig, "cc", *_zig_machine(level))
+    if sys.platform != "linux":
+        return Clang(hosted, hosted, (zig, "cc", "-shared"), heads=False, zig=zig)
+    target = f"--target={platform.machine()}-linux-gnu"
+    linker = (zig, "ld.lld", "-shared", "--gc-sections")
+    direct = (zig, "clang", target, *_machine(level), "-nostdinc")
+    return Clang(direct, hosted, linker, heads=True, zig=zig)
+
+
+def _machine(level: int) -> tuple[str, ...]:
+    return (f"-march=x86-64-v{level}",) if level else ()
+
+
+def _zig_machine(level: int) -> tuple[str, ...]:
+    """zig compiles for this very processor, and with checks, unless told, and spells levels its own way."""
+    return (f"-mcpu=x86_64_v{level}" if level else "-mcpu=baseline", "-fno-sanitize=all")
+
+
+def _level() -> int:
+    """The level of x86-64's instruction set, which a cache can share between machines of the last ten years; else 0."""
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return 0
+    return 3 if _has_avx2() else 2
+
+
+def _has_avx2() -> bool:
+    if sys.platform == "darwin":
+        return True  # every Mac that the current macOS versions run on
+    try:
+        return {"avx2", "fma", "f16c", "bmi2"} <= set(Path("/proc/cpuinfo").read_text().split())
+    except OSError:
+        return False
 
 
 def cache_folder(cache_dir: str | Path | None = None) -> Path:
@@ -70,67 +129,108 @@ def cache_folder(cache_dir: str | Path | None = None) -> Path:
 
 @dataclass(frozen=True)
 class Unit:
-    """What the compiler is given: a text, folders to search, options, and names of headers that hold nothing."""
+    """What the compiler is given.
 
+    head     directives that come first, the same for many units
+    text     what follows
+    include  folders to search
+    flags    further options
+    empty_headers  names of headers that the text includes and that hold nothing
+    """
+
+    head: str
     text: str
     include: tuple[Path, ...]
     flags: tuple[str, ...] = ()
     empty_headers: tuple[str, ...] = ()
 
-    def write(self, scratch: Path) -> list[str]:
-        """Write the text and the empty headers into a folder. -> options that find everything, and the file"""
+    def folders(self) -> list[str]:
+        """The options by which headers are found."""
+        return [f"-I{folder}" for folder in (RUNTIME, *self.include)]
+
+    def compile(self, clang: Clang, scratch: Path, cache: Path, *more: str, head: Path | None = None) -> Path:
+        """Compile the text in a folder for the purpose, after `head` where it was compiled before. -> the object"""
         for name in self.empty_headers:
             (scratch / name).touch()
-        (scratch / "unit.cpp").write_text(self.text)
-        return [*(f"-I{folder}" for folder in (RUNTIME, *self.include, scratch)), str(scratch / "unit.cpp")]
+        (scratch / "unit.cpp").write_text(self.text if head else self.head + self.text)
+        first = ("-include-pch", str(head)) if head else ()
+        files = ["-c", str(scratch / "unit.cpp"), "-o", str(scratch / "unit.o")]
+        searched = [*self.folders(), f"-I{scratch}"]
+        _run([*clang.compile, *_FLAGS, *self.flags, *more, *searched, *first, *files], cache)
+        return scratch / "unit.o"
 
 
 def build_library(unit: Unit, cache_dir: str | Path | None) -> Path:
-    """Compile a unit together with the runtime into a shared library, unless the cache has it. -> its path"""
+    """Compile a unit and link it with the runtime into a shared library, unless the cache has it. -> its path"""
     cache = cache_folder(cache_dir)
-    command = compiler()
-    options = (*_FLAGS, *_machine_flags(command), *unit.flags)
+    clang = compiler()
     headers = _texts((RUNTIME, *unit.include))
-    library = (
-        cache / f"{_key(unit.text, *options, *command, _version(command), *unit.empty_headers, *headers)}.so"
-    )
+    key = _key(unit.head, unit.text, *_FLAGS, *unit.flags, *_identity(clang), *unit.empty_headers, *headers)
+    library = cache / f"{key}.so"
     if library.exists():
         return library
-    runtime = _runtime_object(command, cache)
+    runtime = _runtime(clang, cache)
+    head = _head(unit, clang, cache) if clang.heads else None
     with tempfile.TemporaryDirectory(prefix="kittens-sim-") as scratch:
+        made = unit.compile(clang, Path(scratch), cache, head=head)
         output = Path(scratch) / "unit.so"
-        parts = ["-shared", *unit.write(Path(scratch)), "-x", "none", str(runtime), "-o", str(output)]
-        _run([*command, *options, *parts], cache)
+        _run([*clang.link, str(made), str(runtime), "-o", str(output)], cache)
         _publish(output, library)
     return library
 
 
 def check_unit(unit: Unit) -> None:
     """Parse a unit and check its types. Raises BuildError, with the compiler's words, for what is wrong."""
-    command = compiler()
     with tempfile.TemporaryDirectory(prefix="kittens-sim-") as scratch:
         # zig has no way to parse and write nothing
-        options = [
-            *_FLAGS,
-            *_machine_flags(command),
-            *unit.flags,
-            "-O0",
-            "-c",
-            "-o",
-            str(Path(scratch) / "unit.o"),
-        ]
-        _run([*command, *options, *unit.write(Path(scratch))], cache_folder())
+        unit.compile(compiler(), Path(scratch), cache_folder(), "-O0")
 
 
-def _runtime_object(command: tuple[str, ...], cache: Path) -> Path:
-    options = (*_FLAGS, *_machine_flags(command), "-Wall", "-Wextra")
-    built = cache / f"runtime-{_key(*options, *command, _version(command), *_texts([RUNTIME]))}.o"
-    if not built.exists():
+def _head(unit: Unit, clang: Clang, cache: Path) -> Path:
+    """What clang knows after the head of a unit, kept: reading the headers takes as long as compiling a small kernel."""
+    # It names the files that it was made of, so it is good for them alone; what they hold is in the key.
+    options = (*_FLAGS, *unit.flags, *unit.folders())
+    name = f"head-{_key(unit.head, *options, *_identity(clang), *_texts((RUNTIME, *unit.include)))}"
+    text = cache / f"{name}.h"
+    if not text.exists():
         with tempfile.TemporaryDirectory(prefix="kittens-sim-") as scratch:
-            output = Path(scratch) / "runtime.o"
-            _run([*command, *options, "-c", str(RUNTIME / "kt_sim.cpp"), "-o", str(output)], cache)
-            _publish(output, built)
-    return built
+            made = Path(scratch) / "head.h"
+            made.write_text(unit.head)
+            _publish(made, text)
+    start = (*clang.compile, *options, "-x", "c++-header", "-fpch-instantiate-templates")
+    command = (*start, "-Xclang", "-fno-pch-timestamp", str(text), "-o")
+    return _made(cache, f"{name}.pch", command)
+
+
+def _runtime(clang: Clang, cache: Path) -> Path:
+    """What every unit is linked with: the runtime, and the functions that clang calls for what a processor lacks."""
+    command = (*clang.hosted, *_FLAGS, "-Wall", "-Wextra", "-c", str(RUNTIME / "kt_sim.cpp"), "-o")
+    key = _key(*_FLAGS, *_identity(clang), *_texts([RUNTIME]))
+    built = _made(cache, f"runtime-{key}.o", command)
+    if clang.link[1] != "ld.lld":
+        return built  # a driver adds those functions when it links
+    command = (
+        clang.zig,
+        "build-lib",
+        "-fcompiler-rt",
+        "-fPIC",
+        "-O",
+        "ReleaseFast",
+        clang.hosted[2],
+        str(built),
+    )
+    return _made(cache, f"runtime-{key}.a", command, "-femit-bin=")
+
+
+def _made(cache: Path, name: str, command: tuple[str, ...], output: str = "") -> Path:
+    """A file of the cache, made by a command that ends in its name (after `output`) unless it is there already."""
+    if not (cache / name).exists():
+        with tempfile.TemporaryDirectory(prefix="kittens-sim-") as scratch:
+            made = Path(scratch) / name
+            last = f"{output}{made}"
+            _run([*command, last], cache)
+            _publish(made, cache / name)
+    return cache / name
 
 
 def _publish(made: Path, place: Path) -> None:
@@ -160,33 +260,15 @@ def _not_run(program: str, error: OSError) -> UnavailableError:
     return UnavailableError(f"the compiler {program!r} cannot be run: {error}", hint="see KITTENS_CLANG")
 
 
-def _machine_flags(command: tuple[str, ...]) -> tuple[str, ...]:
-    """A level of the instruction set that the cache can share between machines of the last ten years."""
-    is_zig = (
-        command[:3] == _ZIG
-    )  # which compiles for this very processor unless told, and spells levels its own way
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        return ("-mcpu=baseline",) if is_zig else ()
-    level = "3" if _has_avx2() else "2"
-    return (f"-mcpu=x86_64_v{level}",) if is_zig else (f"-march=x86-64-v{level}",)
-
-
-def _has_avx2() -> bool:
-    if sys.platform == "darwin":
-        return True  # every Mac that the current macOS versions run on
-    try:
-        return {"avx2", "fma", "f16c", "bmi2"} <= set(Path("/proc/cpuinfo").read_text().split())
-    except OSError:
-        return False
-
-
 @functools.cache
-def _version(command: tuple[str, ...]) -> str:
+def _identity(clang: Clang) -> tuple[str, ...]:
+    """The commands and the version that the compiler tells: what its results depend on."""
+    command = [clang.zig, "version"] if clang.zig else [*clang.compile, "--version"]
     try:
-        done = subprocess.run([*command, "--version"], capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:
         raise _not_run(command[0], error) from error
-    return done.stdout
+    return (*clang.compile, *clang.hosted, *clang.link, done.stdout)
 
 
 def _texts(folders: Iterable[Path]) -> list[str]:

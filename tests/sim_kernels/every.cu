@@ -14,6 +14,14 @@ extern "C" __global__ void every(kt_in in, kt_out out, float x, kt_u32 n) {
   kt_st_global_b128(out, kt_ld_global_b128(in));
   kt_st_global_once_b128(out, kt_ld_global_once_b128(in));
   kt_prefetch(in);
+  kt_u32 g0 = n, g1 = n, g2 = n, g3 = n;
+  kt_ld_if_b32(g0, in, n > 1u);
+  kt_ld_if_b64(g0, g1, in, n > 2u);
+  kt_ld_if_b128(g0, g1, g2, g3, in, n > 3u);
+  kt_st_if_b32(out, g0, n > 4u);
+  kt_st_if_b64(out, g0, g1, n > 5u);
+  kt_st_if_b128(out, g0, g1, g2, g3, n > 6u);
+  kt_st_global_b32(out, kt_u32(kt_mul_wide(n, g0) >> 32));
   kt_st_global_b64(out, kt_make_u32x2(n, n));
   kt_st_global_b128(out, kt_make_u32x4(n, n, n, n));
   kt_st_shared_b8(at, kt_ld_shared_b8(at));

@@ -15,6 +15,13 @@ KT_FN float kt_rint(float x) {  // to the nearest whole number, ties to even
 }
 KT_FN float kt_abs(float x) { return kt_from_bits(kt_bits(x) & 0x7fffffffu); }
 
+#define KT_MUL_WIDE
+KT_FN kt_u64 kt_mul_wide(kt_u32 a, kt_u32 b) {  // in one instruction
+  kt_u64 r;
+  KT_ASM_PURE(r = kt_u64(a) * b, "mul.wide.u32 %0, %1, %2;" : "=l"(r) : "r"(a), "r"(b));
+  return r;
+}
+
 // NaN if either is NaN.
 KT_FN float kt_max(float a, float b) {
   float r;

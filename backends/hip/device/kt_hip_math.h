@@ -27,6 +27,14 @@ KT_FN float kt_exp2(float x) {
   float r = __builtin_amdgcn_exp2f(x + shift);
   return x < -126.0f ? r * 2.3283064365386963e-10f : r;  // 2^-32
 }
+// Of n registers: those of a lane seldom need the scaling, and then all pay for it.
+#define KT_EXP2_ALL(n, x)                                                                       \
+  do {                                                                                          \
+    float kt_least = x[0];                                                                      \
+    KT_EACH(kt_e, n) kt_least = __builtin_fminf(kt_least, x[kt_e]);                             \
+    if (kt_least >= -126.0f) KT_EACH(kt_e, n) x[kt_e] = __builtin_amdgcn_exp2f(x[kt_e]);        \
+    else KT_EACH(kt_e, n) x[kt_e] = kt_exp2(x[kt_e]);                                           \
+  } while (0)
 KT_FN float kt_log2(float x) { return kt_soft_log2(x); }
 KT_FN float kt_rsqrt(float x) {
   bool small = x < 1.1754943508222875e-38f;
@@ -44,7 +52,13 @@ KT_FN kt_u16 kt_f32_to_bf16(float x) {
 #endif
 }
 KT_FN kt_u32 kt_f32x2_to_bf16x2(float lo, float hi) {
-  return kt_f32_to_bf16(lo) | kt_u32(kt_f32_to_bf16(hi)) << 16;  // one v_cvt_pk_bf16_f32 on gfx950
+#if defined(__gfx950__)  // one v_cvt_pk_bf16_f32
+  const KT_VECTOR(float, 2) pair = {lo, hi};
+  return KT_NATIVE(kt_f32_to_bf16(lo) | kt_u32(kt_f32_to_bf16(hi)) << 16,
+                   kt_bit_cast<kt_u32>(__builtin_convertvector(pair, KT_VECTOR(__bf16, 2))));
+#else
+  return kt_f32_to_bf16(lo) | kt_u32(kt_f32_to_bf16(hi)) << 16;
+#endif
 }
 KT_FN kt_u16 kt_f32_to_f16(float x) { return kt_bit_cast<kt_u16>((_Float16)x); }
 KT_FN float kt_f16_to_f32(kt_u16 x) { return (float)kt_bit_cast<_Float16>(x); }

@@ -51,20 +51,21 @@ struct MmaOperands {
 template <class A, class B>
 void mma_meeting(Group& g) {
   float a[8][8], b[8][8], d[8][8];
+  MmaOperands<A, B>* operands[32];
+  for (int l = 0; l < 32; l++) operands[l] = &g.operand<MmaOperands<A, B>>(u32(l));
+#pragma unroll  // the places of elements are constants then
   for (int l = 0; l < 32; l++) {
-    const auto& o = g.operand<MmaOperands<A, B>>(u32(l));
     int r = matrix_row(l), c = matrix_column(l);
     for (int i = 0; i < 2; i++) {
-      a[r][c + i] = Pair<A>::value(o.a, i);
-      b[r][c + i] = Pair<B>::value(o.b, i);
-      d[r][c + i] = o.c[i];
+      a[r][c + i] = Pair<A>::value(operands[l]->a, i);
+      b[r][c + i] = Pair<B>::value(operands[l]->b, i);
+      d[r][c + i] = operands[l]->c[i];
     }
   }
   product(d, a, b);
-  for (int l = 0; l < 32; l++) {
-    auto& o = g.operand<MmaOperands<A, B>>(u32(l));
-    for (int i = 0; i < 2; i++) o.c[i] = d[matrix_row(l)][matrix_column(l) + i];
-  }
+#pragma unroll
+  for (int l = 0; l < 32; l++)
+    for (int i = 0; i < 2; i++) operands[l]->c[i] = d[matrix_row(l)][matrix_column(l) + i];
 }
 
 }  // namespace kt_sim

@@ -9,6 +9,7 @@ from kittens.codegen import cexpr
 from kittens.codegen.emit.products import preload
 from kittens.codegen.emit.text import fit, follows, paren
 from kittens.codegen.emit.writer import Reader, Writer
+from kittens.codegen.known import divisor, vector
 from kittens.codegen.placement import (
     axis_name,
     dtype_of,
@@ -16,7 +17,7 @@ from kittens.codegen.placement import (
     shape,
     squeezed,
 )
-from kittens.codegen.plan import PURE_SCALARS, Staged, divisor
+from kittens.codegen.plan import PURE_SCALARS, Staged
 from kittens.codegen.views import Resolved, cname, resolve
 from kittens.dtypes import BY_NAME
 from kittens.ir import Op, TensorType, Value, base
@@ -334,10 +335,9 @@ def tile_memory(
                 limit = min(limit, divisor(other.known_stride))
         limit = min(limit, extents[along] & -extents[along])
         if axis is not None and limit > 1:
-            runs = lay.runs(layout, axis, limit)
-            width = len(runs[0])
-    if width > 1 and any(run != tuple(range(run[0], run[0] + width)) for run in runs):
-        width, runs = 1, tuple((r,) for r in range(layout.registers))
+            found = lay.runs(layout, axis, limit)
+            width = vector(found)
+            runs = found if width > 1 else runs
     firsts = [run[0] for run in runs] if keep is None or width > 1 else list(keep)
     first = fit(tuple(firsts), "vec") if len(firsts) > 1 else str(firsts[0])
     for v in ["vec"] if first is not None and len(firsts) > 1 else [str(f) for f in firsts]:
@@ -370,10 +370,12 @@ def _load_vector(writer: Writer, op: Op, tile: Value, name: str, r: str, width: 
     dtype = dtype_of(tile)
     c = cexpr.ctype(dtype)
     pad = cexpr.literal(op.attrs["pad"], dtype)
+    pad = pad if pad.startswith(f"{c}(") else f"{c}({pad})"
     if width == 1:
-        writer.line(f"{name}[{r}] = inside ? kt_get_global<{c}>(ptr) : {c}({pad});")
+        writer.line(f"{name}[{r}] = inside ? kt_get_global<{c}>(ptr) : {pad};")
     else:
-        writer.line(f"KT_LOAD_VECTOR({c}, {width}, {name}, {r}, inside, ptr, {c}({pad}));")
+        macro = "KT_LOAD_VECTOR" if base(op.operands[0]).name in writer.stored else "KT_FETCH_VECTOR"
+        writer.line(f"{macro}({c}, {width}, {name}, {r}, inside, ptr, {pad});")
 
 
 def _store_vector(writer: Writer, tile: Value, read: Reader, r: str, width: int, size: int) -> None:

@@ -72,6 +72,11 @@ def times(text: str, n: int) -> str:
     return text if n == 1 else f"{text} * {n}"
 
 
+def first_of(r: str, width: int) -> str:
+    """The first register of the vector of `width` that register r is in."""
+    return str(int(r) // width * width) if r.isdigit() else f"{paren(r)} / {width} * {width}"
+
+
 def added(*terms: str | int) -> str:
     """The sum of terms, those that are nothing left out."""
     return " + ".join(str(t) for t in terms if t not in ("", "0", 0)) or "0"

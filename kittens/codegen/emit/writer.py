@@ -13,21 +13,25 @@ from kittens.artifact import Parameter
 from kittens.codegen import cexpr
 from kittens.codegen.emit.text import (
     RESERVED,
+    first_of,
     fit,
     holders,
     paren,
     row_major,
     source_index,
 )
+from kittens.codegen.known import alike, axis_before, vector
 from kittens.codegen.machine import Machine
 from kittens.codegen.placement import (
+    axis_name,
     dtype_of,
     is_tile,
     related,
     shape,
     squeezed,
 )
-from kittens.codegen.plan import Plan
+from kittens.codegen.plan import Plan, owners
+from kittens.codegen.positions import compared
 from kittens.codegen.views import cname, extent_text, stride_text
 from kittens.dtypes import BY_NAME
 from kittens.errors import InternalError, UnavailableError
@@ -72,16 +76,12 @@ def parameters(plan: Plan) -> tuple[Parameter, ...]:
                 "pointer", value.name, 0, "kt_out" if value.name in stored else "kt_in", cname(value.name)
             )
         )
-        out += [
-            Parameter("extent", value.name, i, "kt_i64", extent_text(value, i))
-            for i in range(t.rank)
-            if t.dims[i].value is None
-        ]
-        out += [
-            Parameter("stride", value.name, i, "kt_i64", stride_text(value, i))
-            for i in range(t.rank)
-            if t.strides[i].value is None
-        ]
+        for kind, known, text in (("extent", t.dims, extent_text), ("stride", t.strides, stride_text)):
+            for i in range(t.rank):
+                if known[i].value is None:
+                    name = text(value, i)
+                    c, given = ("kt_u32", f"{name}{NARROW}") if plan.machine.narrow else ("kt_i64", name)
+                    out.append(Parameter(kind, value.name, i, c, given))
     out += [Parameter("grid", "", i, "kt_i32", f"grid_{i}") for i in range(plan.function.grid_rank)]
     return tuple(out)
 
@@ -95,7 +95,24 @@ def heading(plan: Plan) -> list[str]:
     return [*head, f'#include "{machine.dialect.include}"', '#include "kt_ops.h"', ""]
 
 
+#: What parameters of 32 bits have behind the name that their value goes by.
+NARROW = "_32"
+
 Reader = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class Vector:
+    """Aligned neighbours along an axis, held by registers that follow one another: how many, and the first one's index."""
+
+    axis: int
+    width: int
+    index: list[str]
+
+    def before(self, op: Op) -> Vector | None:
+        """The same of the operand of a broadcast, reshape or transpose, if it has such neighbours too."""
+        axis = axis_before(op, self.axis)
+        return None if axis is None or axis < 0 else Vector(axis, self.width, source_index(op, self.index))
 
 
 class Writer:
@@ -111,7 +128,9 @@ class Writer:
         self.indent = "  "
         self.taken: set[str] = {"smem", "lane", "group", "tid", "r"}
         self.parameters = parameters(plan)
-        self.taken |= {p.text for p in self.parameters}
+        self.taken |= {p.text for p in self.parameters} | {
+            p.text.removesuffix(NARROW) for p in self.parameters
+        }
         self.names: dict[Value, str] = {}
         self.held: dict[Value, tuple[str, Tiled]] = {}
         self.coordinates: dict[Tiled, dict[str, str]] = {}
@@ -128,7 +147,7 @@ class Writer:
             for v in op.operands:
                 self.uses.setdefault(v, []).append(op)
         self.stored = plan.function.stored()
-        self.owner: dict[Op, Op] = {}
+        self.owner = owners(plan.function.body)
         self.program = "kt_program_x()"
         self.rows = "grid_0"  # the grid's first extent; in a cluster, whose programs share a number, in steps of `cluster`
         self.cluster = 1
@@ -165,7 +184,12 @@ class Writer:
             f"  const int {name} = int({call}()){f' - {before[name]}' if before[name] else ''};"
             for name, call in known.items()
             if re.search(rf"\b{name}\b", text)
-        ] + self.prelude
+        ] + self._widened(text) + self.prelude
+
+    def _widened(self, text: str) -> list[str]:
+        """Parameters of 32 bits, under the names that they go by."""
+        names = [(p.text, p.text.removesuffix(NARROW)) for p in self.parameters if p.ctype == "kt_u32"]
+        return [f"  const kt_i64 {w} = {n};" for n, w in names if w != n and re.search(rf"\b{w}\b", text)]
 
     def line(self, text: str) -> None:
         self.lines.append(self.indent + text)
@@ -302,7 +326,15 @@ class Writer:
             text = self.scalar(value)
             return lambda r: text
         if value in self.plan.placement.implicit:
-            return lambda r: self.implicit(value, self.indices(layout, shape(value), r))
+            axis, width = self.vector(layout, shape(value))
+            extents = shape(value)
+            if width == 1:
+                return lambda r: self.implicit(value, self.indices(layout, extents, r))
+            return lambda r: self.implicit(
+                value,
+                self.indices(layout, extents, r),
+                Vector(axis, width, self.indices(layout, extents, first_of(r, width))),
+            )
         if value in self.held:
             name, have = self.held[value]
             if have == layout or (have.shape == layout.shape and lay.same(have, layout)):
@@ -333,8 +365,18 @@ class Writer:
                     pass
         return self.gathered(op, layout)
 
-    def implicit(self, value: Value, index: list[str]) -> str:
-        """An implicit value at an index."""
+    def vector(self, layout: Tiled, extents: Sequence[int]) -> tuple[int, int]:
+        """An axis of a shape along which registers that follow one another hold aligned neighbours, and how many do."""
+        if layout.shape == squeezed(extents):
+            for axis in reversed(range(len(extents))):
+                name = axis_name(extents, axis)
+                width = vector(lay.runs(layout, name, 16)) if name else 1
+                if width > 1:
+                    return axis, width
+        return 0, 1
+
+    def implicit(self, value: Value, index: list[str], run: Vector | None = None) -> str:
+        """An implicit value at an index; `run` is the vector of neighbours that it is in."""
         if not is_tile(value):
             return self.scalar(value)
         op = value.producer
@@ -345,54 +387,18 @@ class Writer:
             return f"{cexpr.ctype(op.attrs['dtype'])}({index[0]})"
         if op.name in ("broadcast", "reshape", "transpose"):
             return (
-                self.implicit(op.operands[0], source_index(op, index))
+                self.implicit(op.operands[0], source_index(op, index), run and run.before(op))
                 if is_tile(op.operands[0])
                 else self.scalar(op.operands[0])
             )
-        if op.name in COMPARISONS and dtype_of(op.operands[0]) == "int64":
-            near = self.compared(op, index)
-            if near:
-                return near
-        texts = [self.implicit(x, index) for x in op.operands]
+        if op.name in COMPARISONS and BY_NAME[dtype_of(op.operands[0])].is_integer:
+            if run is not None and alike(op, run.axis, run.width):
+                index, run = run.index, None  # one answer for all of the vector
+        near = compared(op, index, self.plan.placement.implicit, self.scalar)
+        if near:
+            return near
+        texts = [self.implicit(x, index, run) for x in op.operands]
         return cexpr.expression(op.name, op.attrs, [dtype_of(x) for x in op.operands], dtype_of(value), texts)
-
-    def compared(self, op: Op, index: list[str]) -> str | None:
-        """A comparison of positions in 32 bits: the scalars' difference, cut to what positions in a tile can make up for."""
-        left, right = (self.position(x, index) for x in op.operands)
-        if left is None or right is None:
-            return None
-        scalars = " - ".join(f"({' + '.join(s) or '0'})" for s in (left[0], right[0]))
-        small = [" + ".join(t) or "0" for t in (left[1], right[1])]
-        return f"(kt_near({scalars}) + {paren(small[0])} {cexpr.COMPARE[op.name]} {paren(small[1])})"
-
-    def position(self, value: Value, index: list[str]) -> tuple[list[str], list[str]] | None:
-        """An implicit integer as a sum of scalars (64 bits) and positions in a tile (small); None if it is no such sum."""
-        if not is_tile(value):
-            return [self.scalar(value)], []
-        op = value.producer
-        if op is None or value not in self.plan.placement.implicit:
-            return None
-        if op.name == "arange":
-            return [], [index[0]]
-        if op.name == "const":
-            return [cexpr.literal(op.attrs["value"], op.attrs["dtype"])], []
-        if op.name in ("broadcast", "reshape", "transpose"):
-            return self.position(op.operands[0], source_index(op, index) if is_tile(op.operands[0]) else [])
-        if (
-            op.name == "cast"
-            and op.attrs["dtype"] == "int64"
-            and dtype_of(op.operands[0]) in ("int32", "int64")
-        ):
-            return self.position(op.operands[0], index)
-        if op.name == "add" and dtype_of(value) in ("int64", "int32"):
-            parts = [self.position(x, index) for x in op.operands]
-            if (
-                parts[0] is not None
-                and parts[1] is not None
-                and (dtype_of(value) == "int64" or not (parts[0][0] or parts[1][0]))
-            ):
-                return parts[0][0] + parts[1][0], parts[0][1] + parts[1][1]
-        return None
 
     def moved(self, value: Value, layout: Tiled) -> Reader:
         """A held tile in another layout: registers renamed, or a trip through shared memory."""

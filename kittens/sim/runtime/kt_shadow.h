@@ -26,7 +26,11 @@ struct ReaderSet {
 
 struct Shadow {
   // No initial values here: `open` gives them, and the memory that a Shadow lies in starts as zeros.
-  u32 *stamp, *readers;  // one of each for every byte
+  struct Byte {
+    u32 stamp, readers;
+    bool operator==(const Byte& b) const { return stamp == b.stamp && readers == b.readers; }
+  };
+  Byte* history;  // of every byte
   u32 bytes, groups;
   u32 tick[kMaxGroups], known[kMaxGroups][kMaxGroups];
   u32 first_tick;  // of this program: an older stamp means the byte is unwritten
@@ -38,17 +42,17 @@ struct Shadow {
     u32 from, entry, group, to;
   };
   static constexpr u32 kSteps = 4096;
+  Step last;    // answer of with_reader
   Step* steps;  // cache of "set `from` with group's entry replaced is set `to`"
 
   void open(u32 size) {
     bytes = size;
     first_tick = sets_base = sets_next = 1;
-    stamp = map(size);
-    readers = map(size);
+    history = map(size);
     steps = static_cast<Step*>(calloc(kSteps, sizeof(Step)));
   }
   void close() {
-    if (stamp) munmap(stamp, bytes * 4), munmap(readers, bytes * 4);
+    if (history) munmap(history, u64(bytes) * sizeof(Byte));
     free(sets);
     free(steps);
   }
@@ -58,9 +62,9 @@ struct Shadow {
     for (u32 g = 0; g < groups; g++) latest = tick[g] > latest ? tick[g] : latest;
     first_tick = latest + 1;
     if (first_tick > kLastTick / 2 || sets_next > 0x7fffffff) {
-      memset(stamp, 0, u64(bytes) * 4);
-      memset(readers, 0, u64(bytes) * 4);
+      memset(history, 0, u64(bytes) * sizeof(Byte));
       memset(steps, 0, kSteps * sizeof(Step));
+      last = Step{};
       first_tick = sets_base = sets_next = 1;
     }
     exhausted = false;
@@ -100,11 +104,34 @@ struct Shadow {
   const ReaderSet& set(u32 number) const { return sets[number - sets_base]; }
 
   u32 with_reader(u32 from, u32 group, u32 lane) {
-    u32 now = tick[group] << 8, entry = now | (lane + 1);
+    u32 entry = tick[group] << 8 | (lane + 1);
+    // Mostly a lane reads bytes that the same lanes have read as those it read before.
+    if (last.from != from || last.entry != entry || last.group != group || last.to < sets_base)
+      last = {from, entry, group, find_with_reader(from, group, entry)};
+    return last.to;
+  }
+
+  // A thread that read the byte and is not ordered before this access: its number, or -1.
+  int unordered_reader(u32 number, u32 group, u32 lane, u32 lane_bits) const {
+    if (!has_readers(number)) return -1;
+    const ReaderSet& readers_ = set(number);
+    for (u32 h = 0; h < groups; h++) {
+      u32 entry = readers_.entry[h], by = entry & 255;
+      if (!entry || entry >> 8 <= known[group][h]) continue;
+      if (h == group && by == lane + 1) continue;
+      if (by == kSeveral) by = h == group && lane == 0 ? 2 : 1;
+      return int(h << lane_bits | (by - 1));
+    }
+    return -1;
+  }
+
+ private:
+  u32 find_with_reader(u32 from, u32 group, u32 entry) {
+    u32 several = tick[group] << 8 | kSeveral;
     if (has_readers(from)) {
       u32 old = set(from).entry[group];
-      if (old == entry || old == (now | kSeveral)) return from;
-      if (old >> 8 == tick[group]) entry = now | kSeveral;
+      if (old == entry || old == several) return from;
+      if (old >> 8 == tick[group]) entry = several;
     } else {
       from = sets_base - 1;  // any empty set
     }
@@ -125,24 +152,9 @@ struct Shadow {
     return sets_next++;
   }
 
-  // A thread that read the byte and is not ordered before this access: its number, or -1.
-  int unordered_reader(u32 number, u32 group, u32 lane, u32 lane_bits) const {
-    if (!has_readers(number)) return -1;
-    const ReaderSet& readers_ = set(number);
-    for (u32 h = 0; h < groups; h++) {
-      u32 entry = readers_.entry[h], by = entry & 255;
-      if (!entry || entry >> 8 <= known[group][h]) continue;
-      if (h == group && by == lane + 1) continue;
-      if (by == kSeveral) by = h == group && lane == 0 ? 2 : 1;
-      return int(h << lane_bits | (by - 1));
-    }
-    return -1;
-  }
-
- private:
-  static u32* map(u32 size) {
-    void* p = mmap(nullptr, u64(size ? size : 1) * 4, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);
-    return static_cast<u32*>(p);
+  static Byte* map(u32 size) {
+    u64 length = u64(size ? size : 1) * sizeof(Byte);
+    return static_cast<Byte*>(mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0));
   }
 };
 

@@ -481,6 +481,54 @@ void* run_guarded(void* argument) {  // signal stacks belong to threads
   return nullptr;
 }
 
+// ---- checks of shared memory
+
+// An access to a byte that its last writer does not allow.
+[[noreturn]] __attribute__((noinline, cold)) void report_writer(Context& c, Lane* lane, const Site* site, u32 byte, Mode mode) {
+  const char* verb = mode == Read ? "read" : "write";
+  u32 stamp = c.shadow.history[byte].stamp, by = stamp & (kMaxThreads - 1);
+  if (!c.shadow.written(stamp))
+    kt_sim_fault(FaultKind::UnwrittenShared, lane, site, "read of byte %u of shared memory, which nobody has written", byte);
+  if (stamp & kPendingBit)
+    kt_sim_fault(FaultKind::AsyncShared, lane, site, "%s of byte %u of shared memory while thread %u's asynchronous copy to it is not waited for",
+                 verb, byte, by);
+  kt_sim_fault(FaultKind::Race, lane, site, "%s of byte %u of shared memory, written by thread %u (group %u, lane %u) with no barrier between",
+               verb, byte, by, by >> c.lane_bits, by & (c.lanes - 1));
+}
+
+[[noreturn]] __attribute__((noinline, cold)) void report_reader(Context& c, Lane* lane, const Site* site, u32 byte, int reader) {
+  kt_sim_fault(FaultKind::Race, lane, site, "write of byte %u of shared memory, read by thread %d (group %d, lane %d) with no barrier between",
+               byte, reader, reader >> c.lane_bits, reader & int(c.lanes - 1));
+}
+
+template <Mode mode>
+void check_shared(Lane* lane, const Site* site, u32 offset, u32 bytes) {
+  Context& c = context();
+  Shadow& s = c.shadow;
+  u32 thread = lane->thread, g = thread >> c.lane_bits, l = thread & (c.lanes - 1);
+  Shadow::Byte *at = s.history + offset, *end = at + bytes;
+  while (at < end) {  // by runs of bytes with the same history: there is nearly always but one
+    Shadow::Byte was = *at, *from = at;
+    while (++at < end && *at == was) {}
+    bool allowed = !s.written(was.stamp) ? mode == Write
+                                         : !(was.stamp & kPendingBit) &&
+                                               (s.ordered(was.stamp, g, thread, c.lane_bits) || s.exhausted ||
+                                                (mode == Atomic && was.stamp & kAtomicBit));
+    if (!allowed) report_writer(c, lane, site, u32(from - s.history), mode);
+    Shadow::Byte now = was;
+    if (mode == Read) {
+      now.readers = s.with_reader(was.readers, g, l);
+      if (now.readers == was.readers) continue;
+    } else {
+      int reader = s.unordered_reader(was.readers, g, l, c.lane_bits);
+      if (reader >= 0 && !s.exhausted) report_reader(c, lane, site, u32(from - s.history), reader);
+      now = {s.stamp_of(g, thread) | (mode == Atomic ? kAtomicBit : 0), 0};
+    }
+#pragma clang loop vectorize(disable) unroll(disable)
+    for (; from < at; from++) *from = now;
+  }
+}
+
 pthread_mutex_t crash_lock = PTHREAD_MUTEX_INITIALIZER;
 
 }  // namespace
@@ -537,51 +585,9 @@ void kt_sim_shared_fault(Lane* lane, const Site* site, u64 offset, u32 bytes, u3
 }
 
 void kt_sim_check_shared(Lane* lane, const Site* site, u32 offset, u32 bytes, u32 mode) {
-  Context& c = context();
-  Shadow& s = c.shadow;
-  u32 thread = lane->thread, g = thread >> c.lane_bits, l = thread & (c.lanes - 1);
-  u32 mine = s.stamp_of(g, thread) | (mode == Atomic ? kAtomicBit : 0);
-  u32 *stamps = s.stamp + offset, *readers = s.readers + offset;
-  u32 last_stamp = 0, last_set = 0, new_set = 0;
-  bool any_stamp = false, any_set = false;
-  for (u32 i = 0; i < bytes; i++) {
-    u32 stamp = stamps[i];
-    if (!any_stamp || stamp != last_stamp) {
-      last_stamp = stamp;
-      any_stamp = true;
-      u32 by = stamp & (kMaxThreads - 1);
-      if (!s.written(stamp)) {
-        if (mode != Write)
-          kt_sim_fault(FaultKind::UnwrittenShared, lane, site, "read of byte %u of shared memory, which nobody has written", offset + i);
-      } else if (stamp & kPendingBit) {
-        kt_sim_fault(FaultKind::AsyncShared, lane, site, "%s of byte %u of shared memory while thread %u's asynchronous copy to it is not waited for",
-                     mode == Read ? "read" : "write", offset + i, by);
-      } else if (!s.ordered(stamp, g, thread, c.lane_bits) && !(mode == Atomic && stamp & kAtomicBit) && !s.exhausted) {
-        kt_sim_fault(FaultKind::Race, lane, site, "%s of byte %u of shared memory, written by thread %u (group %u, lane %u) with no barrier between",
-                     mode == Read ? "read" : "write", offset + i, by, by >> c.lane_bits, by & (c.lanes - 1));
-      }
-    }
-    u32 set = readers[i];
-    if (mode == Read) {
-      if (!any_set || set != last_set) {
-        last_set = set;
-        any_set = true;
-        new_set = s.with_reader(set, g, l);
-      }
-      readers[i] = new_set;
-    } else {
-      if (!any_set || set != last_set) {
-        last_set = set;
-        any_set = true;
-        int reader = s.unordered_reader(set, g, l, c.lane_bits);
-        if (reader >= 0 && !s.exhausted)
-          kt_sim_fault(FaultKind::Race, lane, site, "write of byte %u of shared memory, read by thread %d (group %d, lane %d) with no barrier between",
-                       offset + i, reader, reader >> c.lane_bits, reader & int(c.lanes - 1));
-      }
-      readers[i] = 0;
-      stamps[i] = mine;
-    }
-  }
+  if (mode == Read) check_shared<Read>(lane, site, offset, bytes);
+  else if (mode == Write) check_shared<Write>(lane, site, offset, bytes);
+  else check_shared<Atomic>(lane, site, offset, bytes);
 }
 
 void kt_sim_group_sync(Group& group) {
@@ -599,7 +605,7 @@ void kt_sim_async_begin(u32 offset, u32 bytes) {
   Lane& lane = *c.lane;
   if (!c.checks) return;
   kt_sim_check_shared(&lane, c.site, offset, bytes, Write);
-  for (u32 i = 0; i < bytes; i++) c.shadow.stamp[offset + i] |= kPendingBit;
+  for (u32 i = 0; i < bytes; i++) c.shadow.history[offset + i].stamp |= kPendingBit;
   if (lane.copies_count == lane.copies_capacity) {
     lane.copies_capacity = lane.copies_capacity ? lane.copies_capacity * 2 : 32;
     lane.copies = static_cast<AsyncCopy*>(realloc(lane.copies, lane.copies_capacity * sizeof(AsyncCopy)));
@@ -616,7 +622,7 @@ void kt_sim_async_wait(u32 batches_left) {
   u32 done = 0, until = lane.batch - batches_left, thread = lane.thread;
   u32 stamp = c.shadow.stamp_of(thread >> c.lane_bits, thread);
   for (; done < lane.copies_count && lane.copies[done].batch < until; done++)
-    for (u32 i = 0; i < lane.copies[done].bytes; i++) c.shadow.stamp[lane.copies[done].offset + i] = stamp;
+    for (u32 i = 0; i < lane.copies[done].bytes; i++) c.shadow.history[lane.copies[done].offset + i].stamp = stamp;
   memmove(lane.copies, lane.copies + done, (lane.copies_count - done) * sizeof(AsyncCopy));
   lane.copies_count -= done;
 }

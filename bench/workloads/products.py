@@ -1,0 +1,51 @@
+"""Products of matrices, beside cuBLAS (by way of torch.mm and torch._scaled_mm)."""
+
+from __future__ import annotations
+
+import kittens as kt
+from kittens.bench.workload import Workload
+from kittens.bench.workloads import torch_peers as peers
+
+NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp8": "float8_e4m3fn"}
+_SQUARES = (2048, 4096, 8192, 16384)
+#: M, N, K of the others.
+_SHAPES = (
+    (8192, 28672, 8192),
+    (8192, 8192, 28672),
+    (4096, 4096, 512),
+    (128, 8192, 8192),
+    (16, 8192, 8192),
+    (4097, 4095, 4093),
+)
+
+
+def matmul(m, n, k, short, transposed):
+    """a (m, k) @ b (k, n); `transposed`: b's columns lie contiguous, as those of a weight do in x @ w.T."""
+    dtype = NAMES[short]
+    size = str(m) if m == n == k else f"{m}x{n}x{k}"
+
+    def inputs(device):
+        b = device.normal((n, k) if transposed else (k, n), dtype)
+        found = {"a": device.normal((m, k), dtype), "b": b.T if transposed else b}
+        return {**found, "out": device.empty((m, n), "bfloat16" if short == "fp8" else dtype)}
+
+    def ours(on, a, b, out):
+        return lambda: kt.ops.matmul(a, b, out=out, on=on)
+
+    if short == "fp8":
+        others = {"cublas": peers.scaled_mm(False), "cublas-fast": peers.scaled_mm(True)}
+    else:
+        others = {"cublas": peers.mm, "triton": peers.triton_matmul}
+    itemsize = 1 if short == "fp8" else 2
+    return Workload(
+        f"matmul.{short}.{'nt' if transposed else 'nn'}.{size}",
+        f"{m} x {n} x {k}, {dtype}{', b transposed' if transposed else ''}",
+        inputs, ours, others, flops=2.0 * m * n * k, bytes=float(itemsize * (m * k + k * n) + 2 * m * n), unit=dtype,
+    )  # fmt: skip
+
+
+WORKLOADS = [
+    *(matmul(n, n, n, short, t) for short in ("bf16", "fp16") for n in _SQUARES for t in (False, True)),
+    *(matmul(*shape, "bf16", t) for shape in _SHAPES for t in (False, True)),
+    *(matmul(n, n, n, "fp8", True) for n in _SQUARES),
+]

@@ -1,0 +1,116 @@
+"""Conditions on positions, such as `key <= query`: compared in 32 bits, and decided for whole tiles by a scalar test.
+
+A position is a sum of scalars of 64 bits and of places within a tile, which are small. A mask is a comparison of two. Where
+a test of the scalars alone says that it holds for the whole tile, `where` need not look at elements: most blocks of
+attention are met by no edge and no diagonal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from kittens.codegen.emit.text import paren, source_index
+from kittens.codegen.placement import dtype_of, is_tile, shape
+from kittens.ir import Op, Value
+from kittens.opset.elementwise import COMPARISONS
+
+#: The tests that are asked of a difference, and whether it is largest where they are hardest to pass.
+_ORDERED = {"lt": ("<", True), "le": ("<=", True), "gt": (">", False), "ge": (">=", False)}
+_SYMBOLS = {name: symbol for name, (symbol, _) in _ORDERED.items()} | {"eq": "==", "ne": "!="}
+
+
+@dataclass(frozen=True)
+class Position:
+    """A sum: scalars with their signs, places within a tile (as text, with signs), and the least and largest sum of those."""
+
+    scalars: tuple[tuple[int, Value], ...] = ()
+    places: tuple[tuple[int, str], ...] = ()
+    low: int = 0
+    high: int = 0
+
+    def plus(self, other: Position, sign: int) -> Position:
+        """The sum with another (sign 1), or the difference (-1)."""
+        low, high = (other.low, other.high) if sign > 0 else (-other.high, -other.low)
+        return Position(
+            self.scalars + tuple((sign * s, v) for s, v in other.scalars),
+            self.places + tuple((sign * s, t) for s, t in other.places),
+            self.low + low,
+            self.high + high,
+        )
+
+
+def position(value: Value, index: Sequence[str], implicit: Collection[Value]) -> Position | None:
+    """An integer as a sum, at an index of its tile; None if it is no such sum. `implicit`: values computed in place."""
+    if not is_tile(value):
+        return Position(((1, value),)) if dtype_of(value) == "int64" else None
+    op = value.producer
+    if op is None or value not in implicit:
+        return None
+    if op.name == "arange":
+        return Position((), ((1, index[0]),), 0, shape(value)[0] - 1)
+    if op.name in ("broadcast", "reshape", "transpose"):
+        (operand,) = op.operands
+        return position(operand, source_index(op, list(index)) if is_tile(operand) else [], implicit)
+    if op.name == "cast" and op.attrs["dtype"] == "int64" and dtype_of(op.operands[0]) in ("int32", "int64"):
+        return position(op.operands[0], index, implicit)
+    if op.name in ("add", "sub") and dtype_of(value) == "int64":
+        left, right = (position(x, index, implicit) for x in op.operands)
+        if left is not None and right is not None:
+            return left.plus(right, 1 if op.name == "add" else -1)
+    return None
+
+
+def difference(op: Op, index: Sequence[str], implicit: Collection[Value]) -> Position | None:
+    """What a comparison compares with 0, if it compares positions."""
+    if op.name not in COMPARISONS or any(dtype_of(x) != "int64" for x in op.operands):
+        return None
+    left, right = (position(x, index, implicit) for x in op.operands)
+    return left.plus(right, -1) if left is not None and right is not None else None
+
+
+def compared(
+    op: Op, index: Sequence[str], implicit: Collection[Value], scalar: Callable[[Value], str]
+) -> str | None:
+    """A comparison of positions in 32 bits: scalars are cut to what places in a tile can make up for. None for others."""
+    found = difference(op, index, implicit)
+    if found is None:
+        return None
+    near = _near(found, scalar)
+    plus, minus = (
+        " + ".join([*more, *(paren(t) for s, t in found.places if s == sign)])
+        for sign, more in ((1, [near] if near else []), (-1, []))
+    )
+    return f"({plus or 0} {_SYMBOLS[op.name]} {minus or 0})"
+
+
+def everywhere(condition: Value, implicit: Collection[Value], scalar: Callable[[Value], str]) -> str | None:
+    """A scalar test that a condition holds for every element of its tile, where one is known. It may fail where it does."""
+    op = condition.producer
+    if not is_tile(condition):
+        return scalar(condition)
+    if op is None or condition not in implicit:
+        return None
+    if op.name == "const":
+        return "true" if op.attrs["value"] else None
+    if op.name in ("broadcast", "reshape", "transpose"):
+        return everywhere(op.operands[0], implicit, scalar)
+    if op.name == "bitand":
+        tests = [everywhere(x, implicit, scalar) for x in op.operands]
+        return f"({' && '.join(map(str, tests))})" if None not in tests else None
+    found = difference(op, ["0"] * len(shape(condition)), implicit)
+    if found is None or op.name not in _ORDERED:
+        return None
+    symbol, largest = _ORDERED[op.name]
+    near, worst = _near(found, scalar), found.high if largest else found.low
+    return f"({near or 0} {symbol} {-worst})"
+
+
+def _near(found: Position, scalar: Callable[[Value], str]) -> str:
+    """The scalars' sum, cut; empty if there are none."""
+    if not found.scalars:
+        return ""
+    text = ""
+    for sign, value in sorted(found.scalars, key=lambda x: -x[0]):
+        text += f"{' - ' if sign < 0 else ' + ' if text else ''}{paren(scalar(value))}"
+    return f"kt_near({text.strip()})"
