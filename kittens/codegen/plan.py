@@ -92,6 +92,7 @@ class Roles:
 
     late: of a loop, the product that ends a pass and is started in the next one, behind those that head it. out: where in
     shared memory results pass, two buffers a group. cluster: blocks whose programs are neighbours along the grid's first axis.
+    turns: through which the copying team tells the others which programs it has drawn, if blocks draw them.
     """
 
     teams: int
@@ -100,6 +101,7 @@ class Roles:
     outs: dict[Op, Out] = field(default_factory=dict)
     out: int = 0
     cluster: int = 1
+    turns: Ring | None = None
     end: int = 0  # of slots and barriers in shared memory
 
 

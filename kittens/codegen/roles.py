@@ -69,7 +69,7 @@ def _share(plan: Plan, products: list[Op]) -> None:
     assert roles is not None and engine is not None
     ids = [op for op in plan.function.body.walk() if op.name == "program_id"]
     large = max(shape(op.result)[0] * shape(op.result)[1] for op in products)
-    if engine.cluster < 2 or roles.late or len(ids) != 1 or len(ids[0].results) < 2 or large < _SHARING:
+    if engine.cluster < 2 or roles.late or roles.turns or len(ids) != 1 or len(ids[0].results) < 2 or large < _SHARING:
         return
     common = {
         ring: [s for s in ring.tiles if not _follows(s.load.operands, ids[0].results[0]) and _split(s, engine.cluster)]
@@ -129,6 +129,7 @@ def _out(op: Op, plan: Plan, late: dict[Op, Op]) -> Out | None:
         and all(s.loop is not None for s in plan.staged.values())
         and layout.registers * 3 // 2 <= _WAITING
         and _followed(op.operands[:-1], plan.function)
+        and not any(x.name not in ("cast", "loop") and any(map(is_tile, x.results)) for x in body[body.index(rings[0]) :])
         and [x for x in body if x.name.startswith("store")] == [op]
         and all(sums_carried(rings[0], x) for x in rings[0].regions[0].ops if x in plan.placement.products)
     )
@@ -340,9 +341,13 @@ def _fit(plan: Plan, spare: int) -> bool:
         at += (ring.depth - 1) * ring.slot_bytes
     roles.out = at
     at += out
-    for ring in roles.rings:
+    orders = {op.attrs["order"] for op in plan.function.body.walk() if op.name == "program_id"}
+    if orders & {"ascending", "descending"}:  # the work of programs differs
+        roles.turns = Ring("turn", [], (), None)
+    for ring in (*roles.rings, *([roles.turns] if roles.turns else [])):
         ring.bar = at
         at += 16 * ring.depth
+    at += 8 if roles.turns else 0  # the number, behind its barriers
     roles.end = plan.buffer_bytes = -(-at // 128) * 128
     return True
 

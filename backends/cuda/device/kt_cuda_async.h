@@ -174,6 +174,13 @@ KT_FN void kt_cluster_sync(KT_SITE_ONLY) {
   KT_ASM(kt_sim::cluster_sync(), "barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" :::
          "memory");
 }
+// Draws the next of n numbers, 0 first, for one thread; the last draw puts the counter back to 0.
+KT_FN kt_u32 kt_draw(kt_out counter, kt_u32 n KT_SITE) {
+  KT_HERE;
+  const kt_u32 drawn = kt_u32(kt_atomic_add_i32(counter, 1 KT_PASS_SITE));
+  if (drawn == n - 1u) kt_st_global_b32(counter, 0u KT_PASS_SITE);
+  return drawn;
+}
 // Kernels of a stream may overlap where the host asks for it. Memory that kernels before this one write is there only
 // behind the first; from the second on the next kernel may start.
 KT_FN void kt_after_previous() { KT_ASM((void)0, "griddepcontrol.wait;" ::: "memory"); }

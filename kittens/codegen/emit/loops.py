@@ -70,25 +70,26 @@ def _program(writer: Writer, op: Op, names: list[str]) -> None:
             writer.line(f"program /= kt_u32({extent});")
 
 
-#: Programs that are started in order of their first coordinate before the next along the other axes: enough to even out.
-_SORTED = 512
+#: Of the other coordinates that are started together: few, so that what their programs share stays in caches.
+_TOGETHER = 8
 
 
 def _sorted(writer: Writer, names: list[str], *, descending: bool) -> None:
     """Coordinates of a program among those sorted by their first one, for a few of the other coordinates at a time."""
     rows = writer.rows
     others = " * ".join(f"kt_u32(grid_{i})" for i in range(1, len(names)))
-    some, first, here = writer.fresh("some"), writer.fresh("first"), writer.fresh("here")
-    writer.line(f"const kt_u32 {some} = {_SORTED - 1}u / kt_u32({rows}) + 1u, {first} = program / ({some} * kt_u32({rows})) * {some};")
+    some, first, here, place = f"{_TOGETHER}u", writer.fresh("first"), writer.fresh("here"), writer.fresh("place")
+    writer.line(f"const kt_u32 {first} = program / ({some} * kt_u32({rows})) * {some};")
     writer.line(f"const kt_u32 {here} = {others} - {first} < {some} ? {others} - {first} : {some};")
-    writer.line(f"program %= {some} * kt_u32({rows});")
-    place = f"program / {here}"
+    writer.line(f"program -= {first} * kt_u32({rows});")
+    writer.line(f"const kt_u32 {place} = program / {here};")
+    writer.line(f"program = {first} + program - {place} * {here};")
     writer.line(f"const kt_i64 {names[0]} = {f'kt_u32({rows}) - 1u - {place}' if descending else place};")
     if len(names) == 2:
-        writer.line(f"const kt_i64 {names[1]} = {first} + program % {here};")
+        writer.line(f"const kt_i64 {names[1]} = program;")
     else:
-        writer.line(f"const kt_i64 {names[1]} = ({first} + program % {here}) % kt_u32(grid_1);")
-        writer.line(f"const kt_i64 {names[2]} = ({first} + program % {here}) / kt_u32(grid_1);")
+        writer.line(f"const kt_i64 {names[1]} = program % kt_u32(grid_1);")
+        writer.line(f"const kt_i64 {names[2]} = program / kt_u32(grid_1);")
 
 
 def op_num_programs(writer: Writer, op: Op) -> None:

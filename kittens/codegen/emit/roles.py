@@ -131,18 +131,21 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
             location=function.location,
         )
     parameters = (*maps.values(), *compute.parameters)
+    if roles.turns:
+        parameters += (Parameter("counter", "", 0, "kt_out", "counter"),)
     threads = copying + plan.threads
     entry = f"{function.name}_kernel"
     text = heading(plan)
     text.append(engine.wrappers(list(compute.instructions), list(compute.sizes)))
     text.append(engine.entry(entry, [(p.ctype, p.text) for p in parameters], threads, roles.cluster))
     text.append(f"  KT_SHARED_MEMORY(smem, {shared});")
-    for ring in roles.rings:
+    rings = [*roles.rings, *([roles.turns] if roles.turns else [])]
+    for ring in rings:
         text.append(f"  const kt_smem {ring.name}_full = smem + {ring.bar}, {ring.name}_empty = smem + {ring.bar + 8 * ring.depth};")
     text.append(f"  const int team = kt_uniform(int(kt_thread()) / {copying});  // the first copies, the others compute")
     text += ["  if (kt_thread() == 0) {"]
     text += [f"    kt_map_prefetch({p.text});" for p in maps.values()]
-    for ring in roles.rings:
+    for ring in rings:
         each = f"KT_EACH(i, {ring.depth}) " if ring.depth > 1 else ""
         at = " + i * 8" if ring.depth > 1 else ""
         text.append(f"    {each}kt_bar_init({ring.name}_full{at}, 1);")
@@ -174,29 +177,41 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
 def _positions(writer: Writer, phase: int) -> None:
     """Declare where a role stands in each ring: those who copy find all slots empty, those who compute find none full."""
     assert writer.plan.roles is not None
-    for ring in writer.plan.roles.rings:
+    turns = writer.plan.roles.turns
+    for ring in (*writer.plan.roles.rings, *([turns] if turns else [])):
         slot = f"int {ring.name}_slot = 0; " if ring.depth > 1 else ""
         writer.line(f"{slot}kt_u32 {ring.name}_phase = {phase};")
         writer.taken |= {f"{ring.name}_slot", f"{ring.name}_phase"}
 
 
 def _programs(writer: Writer) -> None:
-    """Open the loop over the programs that this block takes.
-
-    Where work is sorted, blocks take turns to and fro, or the first would have more of it in every turn.
-    """
+    """Open the loop over the programs that this block takes, of those who compute, or of those who copy and draw them."""
     number, cluster = writer.program, writer.cluster
-    first, step = (f"{x} / {cluster}u" if cluster > 1 else x for x in ("kt_program_x()", "kt_blocks()"))
-    orders = {op.attrs["order"] for op in writer.plan.function.body.walk() if op.name == "program_id"}
-    if not orders & {"ascending", "descending"}:
+    assert writer.plan.roles is not None
+    turns = writer.plan.roles.turns
+    if turns is None:
+        first, step = (f"{x} / {cluster}u" if cluster > 1 else x for x in ("kt_program_x()", "kt_blocks()"))
         writer.open(f"for (kt_u32 {number} = {first}; {number} < programs; {number} += {step})")
         return
-    turn = writer.fresh("turn")
-    writer.open(f"for (kt_u32 {turn} = 0; {turn} * kt_blocks() < programs; ++{turn})")
-    writer.line(
-        f"const kt_u32 {number} = {turn} * kt_blocks() + ({turn} % 2 ? kt_blocks() - 1u - kt_program_x() : kt_program_x());"
-    )
+    at = f"smem + {turns.bar + 16}"
+    if isinstance(writer, Compute):
+        writer.open("for (;;)")
+        writer.line(f"kt_bar_wait({_bar(turns, 'full')}, turn_phase);")
+        writer.line(f"const kt_u32 {number} = kt_u32(kt_uniform(int(kt_ld_shared_b32({at}))));")
+        writer.line(f"if (lane == 0) kt_bar_arrive({_bar(turns, 'empty')});")
+        _advance(writer, turns)
+        writer.line(f"if ({number} >= programs) break;")
+        return
+    drawn = writer.fresh("drawn")
+    writer.line(f"kt_u32 {drawn} = kt_program_x();")
+    writer.open("for (;;)")
+    writer.line(f"const kt_u32 {number} = {drawn};")
+    writer.line(f"kt_bar_wait({_bar(turns, 'empty')}, turn_phase);")
+    writer.line(f"kt_st_shared_b32({at}, {number});")
+    writer.line(f"kt_bar_arrive({_bar(turns, 'full')});")
+    _advance(writer, turns)
     writer.line(f"if ({number} >= programs) break;")
+    writer.line(f"{drawn} = kt_blocks() + kt_draw(counter, programs);  // whose work the next is; needed behind this one's copies")
 
 
 def _slot(ring: Ring) -> str:
@@ -299,6 +314,7 @@ def _passes(writer: Writer, op: Op) -> None:
     index = op.regions[0].args[0]
     name, count, passes = (writer.fresh(stem) for stem in (index.name or "index", "pass", "passes"))
     writer.line(f"const int {passes} = kt_passes({lo}, {hi}, {step});")
+    writer.line("KT_ONCE")
     writer.open(f"for (int {count} = 0; {count} < {passes}; ++{count})")
     writer.line(f"const kt_i64 {name} = {_index(lo, count, step)};")
     writer.names[index] = name
