@@ -341,13 +341,13 @@ def _fit(plan: Plan, spare: int) -> bool:
         at += (ring.depth - 1) * ring.slot_bytes
     roles.out = at
     at += out
-    orders = {op.attrs["order"] for op in plan.function.body.walk() if op.name == "program_id"}
-    if orders & {"ascending", "descending"}:  # the work of programs differs
+    ids = [op for op in plan.function.body.walk() if op.name == "program_id"]
+    if len(ids) == 1 and ids[0] in plan.function.body.ops and ids[0].attrs["order"] in ("ascending", "descending"):
         roles.turns = Ring("turn", [], (), None)
     for ring in (*roles.rings, *([roles.turns] if roles.turns else [])):
         ring.bar = at
         at += 16 * ring.depth
-    at += 8 if roles.turns else 0  # the number, behind its barriers
+    at += 16 if roles.turns else 0  # where the program is in the grid, behind the barriers: or -1 for the end
     roles.end = plan.buffer_bytes = -(-at // 128) * 128
     return True
 

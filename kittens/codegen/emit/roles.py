@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kittens import layouts as lay
 from kittens.artifact import Parameter, TileMap
 from kittens.codegen import cexpr
-from kittens.codegen.emit.loops import carry_over, declare_carried, op_loop
+from kittens.codegen.emit.loops import carry_over, declare_carried, op_loop, op_program_id
 from kittens.codegen.emit.products import _pack
 from kittens.codegen.emit.text import added
 from kittens.codegen.emit.writer import Source, Writer, heading
@@ -76,6 +76,7 @@ class Compute(Writer):
             "mma": _product,
             "load": lambda w, op: _arrived(w, op) if op.result in w.plan.staged else handlers["load"](w, op),
             "loop": _loop,
+            "program_id": _program_id,
             "store": lambda w, op: _out(w, op) if op in w.plan.roles.outs else handlers["store"](w, op),  # type: ignore[union-attr]
         }
         super().__init__(plan, {name: _settled(handler) for name, handler in own.items()})
@@ -197,21 +198,40 @@ def _programs(writer: Writer) -> None:
     if isinstance(writer, Compute):
         writer.open("for (;;)")
         writer.line(f"kt_bar_wait({_bar(turns, 'full')}, turn_phase);")
-        writer.line(f"const kt_u32 {number} = kt_u32(kt_uniform(int(kt_ld_shared_b32({at}))));")
+        for i in range(writer.plan.function.grid_rank):
+            writer.line(f"const int turn_{i} = kt_uniform(int(kt_ld_shared_b32({added(at, 4 * i)})));")
         writer.line(f"if (lane == 0) kt_bar_arrive({_bar(turns, 'empty')});")
         _advance(writer, turns)
-        writer.line(f"if ({number} >= programs) break;")
+        writer.line("if (turn_0 < 0) break;")
         return
     drawn = writer.fresh("drawn")
     writer.line(f"kt_u32 {drawn} = kt_program_x();")
     writer.open("for (;;)")
     writer.line(f"const kt_u32 {number} = {drawn};")
     writer.line(f"kt_bar_wait({_bar(turns, 'empty')}, turn_phase);")
-    writer.line(f"kt_st_shared_b32({at}, {number});")
+    writer.open(f"if ({number} >= programs)")
+    writer.line(f"kt_st_shared_b32({at}, ~0u);")
+    writer.line(f"kt_bar_arrive({_bar(turns, 'full')});")
+    writer.line("break;")
+    writer.close()
+    writer.line(f"{drawn} = kt_blocks() + kt_draw(counter, programs);  // the next program, needed behind this one's copies")
+
+
+def _program_id(writer: Writer, op: Op) -> None:
+    """Where a drawn program is in the grid: found out by the copying team, which tells the others."""
+    assert writer.plan.roles is not None
+    turns = writer.plan.roles.turns
+    if turns is None or isinstance(writer, Compute):
+        if turns is None:
+            op_program_id(writer, op)
+        else:
+            writer.names.update((v, f"kt_i64(turn_{i})") for i, v in enumerate(op.results))
+        return
+    op_program_id(writer, op)
+    for i, value in enumerate(op.results):
+        writer.line(f"kt_st_shared_b32({added(f'smem + {turns.bar + 16}', 4 * i)}, kt_u32({writer.names[value]}));")
     writer.line(f"kt_bar_arrive({_bar(turns, 'full')});")
     _advance(writer, turns)
-    writer.line(f"if ({number} >= programs) break;")
-    writer.line(f"{drawn} = kt_blocks() + kt_draw(counter, programs);  // whose work the next is; needed behind this one's copies")
 
 
 def _slot(ring: Ring) -> str:
@@ -236,7 +256,7 @@ def _advance(writer: Writer, ring: Ring) -> None:
 
 def _copying(plan: Plan, handlers: Mapping[str, Handler], maps: dict[TileMap, Parameter]) -> Writer:
     """What one thread of the copying team does: the slice of the program that says where tiles lie, and their copies."""
-    writer = Writer(plan, handlers)
+    writer = Writer(plan, {**handlers, "program_id": _program_id})
     writer.indent = "      "
     writer.taken |= {"programs", "team"}
     writer.program = writer.fresh("number")
@@ -304,7 +324,7 @@ def _slice(writer: Writer, region: Region, wanted: set[Op], maps: dict[TileMap, 
             _passes(writer, op)
             _slice(writer, op.regions[0], wanted, maps)
             writer.close()
-        elif op in wanted:
+        elif op in wanted or (roles.turns is not None and op.name == "program_id"):
             _write(writer, op)
 
 
