@@ -342,7 +342,8 @@ def _fit(plan: Plan, spare: int) -> bool:
     roles.out = at
     at += out
     ids = [op for op in plan.function.body.walk() if op.name == "program_id"]
-    if len(ids) == 1 and ids[0] in plan.function.body.ops and ids[0].attrs["order"] in ("ascending", "descending"):
+    uneven = ids and (roles.late or ids[0].attrs["order"] in ("ascending", "descending"))
+    if uneven and len(ids) == 1 and ids[0] in plan.function.body.ops:
         roles.turns = Ring("turn", [], (), None)
     for ring in (*roles.rings, *([roles.turns] if roles.turns else [])):
         ring.bar = at

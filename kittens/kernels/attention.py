@@ -50,7 +50,7 @@ def attention_forward(
 
     scale, above 0, is applied in float32; probabilities are rounded to v's type for their product with v.
     """
-    i, h, b = kt.program_id(order="descending")
+    i, h, b = kt.program_id(order="linear" if right is None else "descending")
     nq, nk, hk = q.shape[2], k.shape[2], h // (q.shape[1] // k.shape[1])
     q, k, v, o = q[b, h], k[b, hk], v[b, hk], o[b, h]
     D, DV, c = head_width(q), head_width(v), scale * LOG2E

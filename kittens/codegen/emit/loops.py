@@ -70,15 +70,16 @@ def _program(writer: Writer, op: Op, names: list[str]) -> None:
             writer.line(f"program /= kt_u32({extent});")
 
 
-#: Of the other coordinates that are started together: few, so that what their programs share stays in caches.
-_TOGETHER = 8
+#: Programs that are sorted at a time: enough to even out, few enough that what they share stays in caches.
+_SORTED = 512
 
 
 def _sorted(writer: Writer, names: list[str], *, descending: bool) -> None:
     """Coordinates of a program among those sorted by their first one, for a few of the other coordinates at a time."""
     rows = writer.rows
     others = " * ".join(f"kt_u32(grid_{i})" for i in range(1, len(names)))
-    some, first, here, place = f"{_TOGETHER}u", writer.fresh("first"), writer.fresh("here"), writer.fresh("place")
+    some, first, here, place = (writer.fresh(stem) for stem in ("some", "first", "here", "place"))
+    writer.line(f"const kt_u32 {some} = {_SORTED - 1}u / kt_u32({rows}) + 1u;  // of the other coordinates together")
     writer.line(f"const kt_u32 {first} = program / ({some} * kt_u32({rows})) * {some};")
     writer.line(f"const kt_u32 {here} = {others} - {first} < {some} ? {others} - {first} : {some};")
     writer.line(f"program -= {first} * kt_u32({rows});")

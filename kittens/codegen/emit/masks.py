@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+
+from kittens import layouts as lay
 from kittens.codegen import cexpr
 from kittens.codegen.emit.elementwise import elementwise
 from kittens.codegen.emit.writer import Writer
@@ -18,7 +21,7 @@ def op_where(writer: Writer, op: Op) -> None:
     """where(positions compare, x, scalar): x as it is, unless some position in the tile fails."""
     condition, kept, other = op.operands
     layout = writer.layout_of(op.result) if is_tile(op.result) else None
-    whole = _all(writer, condition) if layout is not None and layout.registers >= _MANY else None
+    whole = _all(writer, condition, layout) if layout is not None and layout.registers >= _MANY else None
     if layout is None or whole is None or not _one(other) or kept in writer.plan.placement.implicit:
         elementwise(writer, op)
         return
@@ -80,14 +83,14 @@ def _one(value: Value) -> bool:
     return not is_tile(value) or (value.producer is not None and value.producer.name == "const")
 
 
-def _all(writer: Writer, condition: Value) -> str | None:
-    """A scalar condition under which a comparison of positions holds in the whole tile; None if there is none."""
+def _all(writer: Writer, condition: Value, layout: Tiled) -> str | None:
+    """A condition, alike in a group's lanes, under which a comparison of positions holds for all of them; None if there is none."""
     while condition.producer is not None and condition.producer.name in ("broadcast", "reshape"):
         condition = condition.producer.operands[0]
     op = condition.producer
     if op is None or op.name not in COMPARISONS or op.name in ("eq", "ne") or dtype_of(op.operands[0]) != "int64":
         return None
-    left, right = (_span(writer, v) for v in op.operands)
+    left, right = (_span(writer, v, layout, len(layout.axes) - 1) for v in op.operands)
     if left is None or right is None or not (left[0] or right[0]):
         return None
     scalars = " - ".join(f"({' + '.join(s) or '0'})" for s in (left[0], right[0]))
@@ -96,23 +99,51 @@ def _all(writer: Writer, condition: Value) -> str | None:
     return f"kt_near({scalars}) + {worst} {cexpr.COMPARE[op.name]} 0"
 
 
-def _span(writer: Writer, value: Value) -> tuple[list[str], int, int] | None:
-    """An implicit integer as scalars and the least and largest of the positions added to them; None if it is no such sum."""
+def _span(writer: Writer, value: Value, layout: Tiled, axis: int) -> tuple[list[str], int, int] | None:
+    """An implicit integer as scalars and the least and largest of the positions added to them, in a group of lanes.
+
+    axis: of the layout, along which the value runs if it has one. None if it is no such sum.
+    """
     if not is_tile(value):
         return [writer.scalar(value)], 0, 0
     op = value.producer
     if op is None or value not in writer.plan.placement.implicit:
         return None
     if op.name == "arange":
-        return [], 0, shape(value)[0] - 1
+        return _reach(writer, shape(value)[0], layout, axis)
     if op.name == "const":
         return [], int(op.attrs["value"]), int(op.attrs["value"])
-    if op.name in ("broadcast", "reshape", "transpose"):
-        return _span(writer, op.operands[0])
+    if op.name in ("broadcast", "reshape"):
+        (operand,) = op.operands
+        if len(shape(value)) == 2 and is_tile(operand) and len(layout.axes) == 2:
+            small = shape(operand)
+            if small == shape(value):
+                return _span(writer, operand, layout, axis)
+            if len(small) == 2 and 1 not in small:
+                return None
+            axis = 0 if len(small) == 2 and small[1] == 1 else 1
+        return _span(writer, operand, layout, axis)
     if op.name == "cast" and op.attrs["dtype"] == "int64" and dtype_of(op.operands[0]) in ("int32", "int64"):
-        return _span(writer, op.operands[0])
+        return _span(writer, op.operands[0], layout, axis)
     if op.name == "add" and dtype_of(value) == "int64":
-        parts = [_span(writer, v) for v in op.operands]
+        parts = [_span(writer, v, layout, axis) for v in op.operands]
         if parts[0] is not None and parts[1] is not None:
             return parts[0][0] + parts[1][0], parts[0][1] + parts[1][1], parts[0][2] + parts[1][2]
     return None
+
+
+def _reach(writer: Writer, extent: int, layout: Tiled, axis: int) -> tuple[list[str], int, int]:
+    """The positions along an axis that the lanes of a group hold: from the group's first one on."""
+    firsts, widths = _held(layout, axis)
+    if layout.shape[axis] != extent or len(set(widths)) > 1:
+        return [], 0, extent - 1
+    first = writer.table(firsts, "group" if len(firsts) > 1 else "0")
+    return ([f"({first})"] if first != "0" else []), 0, widths[0]
+
+
+@functools.lru_cache(256)
+def _held(layout: Tiled, axis: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """For each group, the least coordinate along an axis that it holds, and how far the others go beyond."""
+    held = lay.table(layout)[..., axis].reshape(layout.groups, -1)
+    least, most = held.min(axis=1), held.max(axis=1)
+    return tuple(int(x) for x in least), tuple(int(x) for x in most - least)

@@ -454,6 +454,9 @@ def _land(writer: Compute, count: int) -> None:
         return
     landed, writer.flights = writer.flights[:count], writer.flights[count:]
     first, *others = dict.fromkeys(f.sums for f in landed)
+    late = landed[-1].slots[0] if landed[-1].op in writer.roles.late.values() and landed[-1].slots else None
+    if late is not None:  # again, at no cost: without a loop here the compiler would wait for the product much sooner
+        writer.line(f"kt_bar_wait({_bar(late, 'full')}, {late.name}_phase);")
     writer.line(f"kt_wgmma_wait<{len(writer.flights)}>({first});")
     for sums in others:
         writer.line(f"kt_wgmma_pin({sums});")
