@@ -116,12 +116,11 @@ def _span(writer: Writer, value: Value, layout: Tiled, axis: int) -> tuple[list[
     if op.name in ("broadcast", "reshape"):
         (operand,) = op.operands
         if len(shape(value)) == 2 and is_tile(operand) and len(layout.axes) == 2:
-            small = shape(operand)
-            if small == shape(value):
-                return _span(writer, operand, layout, axis)
-            if len(small) == 2 and 1 not in small:
-                return None
-            axis = 0 if len(small) == 2 and small[1] == 1 else 1
+            column = shape(value if op.name == "reshape" else operand)  # (n, 1), if it runs along rows
+            if column != shape(value) or op.name == "reshape":
+                if len(column) == 2 and 1 not in column:
+                    return None
+                axis = 0 if len(column) == 2 and column[1] == 1 else 1
         return _span(writer, operand, layout, axis)
     if op.name == "cast" and op.attrs["dtype"] == "int64" and dtype_of(op.operands[0]) in ("int32", "int64"):
         return _span(writer, op.operands[0], layout, axis)
