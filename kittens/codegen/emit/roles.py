@@ -88,6 +88,7 @@ class Compute(Writer):
         self.sizes: dict[int, None] = {}
         self.descriptors: dict[tuple[Value, int, bool], str] = {}
         self.kept: dict[Ring, str] = {}  # rings whose slots are handed back a pass later: where the slot's number is
+        self.lagging: set[Ring] = set()  # those of them that a late product reads, and others in the pass before
         self.pending: dict[Ring, set[Op]] = {}
         self.plain = handlers
         self.read_here = _read_here(plan)
@@ -454,7 +455,8 @@ def _land(writer: Compute, count: int) -> None:
         return
     landed, writer.flights = writer.flights[:count], writer.flights[count:]
     first, *others = dict.fromkeys(f.sums for f in landed)
-    late = landed[-1].slots[0] if landed[-1].op in writer.roles.late.values() and landed[-1].slots else None
+    slots = [r for r in landed[-1].slots if r not in writer.lagging]
+    late = slots[0] if landed[-1].op in writer.roles.late.values() and slots else None
     if late is not None:  # again, at no cost: without a loop here the compiler would wait for the product much sooner
         writer.line(f"kt_bar_wait({_bar(late, 'full')}, {late.name}_phase);")
     writer.line(f"kt_wgmma_wait<{len(writer.flights)}>({first});")
@@ -517,7 +519,7 @@ def _start(writer: Compute, op: Op, sums: str, values: set[Value], words: str = 
             if ring.loop is None or ring in rings:
                 continue
             rings.append(ring)
-            if ring not in writer.pending:
+            if ring not in writer.pending and not (ring in writer.lagging and op is writer.roles.late.get(ring.loop)):
                 writer.line(f"kt_bar_wait({_bar(ring, 'full')}, {ring.name}_phase);")
                 writer.pending[ring] = set(ring.users)
     left, _ = source_of(op.operands[0])
@@ -535,7 +537,8 @@ def _start(writer: Compute, op: Op, sums: str, values: set[Value], words: str = 
     writer.sizes[matrix.layout.registers] = None
     writer.open("")
     writer.lines[-1] = writer.indent[:-2] + "{"
-    b = _described(writer, op, 1, lies[1], "b_at")
+    lag = op is next((writer.roles.late.get(r.loop) for r in rings if r in writer.lagging), None)
+    b = _described(writer, op, 1, lies[1], "b_at", lag)
     a = "" if words else _described(writer, op, 0, lies[0], "a_at")
     if not again:
         writer.line(f"kt_wgmma_pin({sums});")
@@ -557,6 +560,9 @@ def _start(writer: Compute, op: Op, sums: str, values: set[Value], words: str = 
     flight = Flight(op, sums, values)
     writer.flights.append(flight)
     for ring in rings:
+        if ring in writer.lagging:
+            flight.slots += [ring] if lag else []
+            continue
         writer.pending[ring].discard(op)
         if not writer.pending[ring]:
             del writer.pending[ring]
@@ -588,8 +594,8 @@ def _by_rows(registers: tuple[int, ...], mt: int, kt: int) -> list[int]:
     return [registers[(k * mt + m) * each + e] for m in range(mt) for k in range(kt) for e in range(each)]
 
 
-def _described(writer: Compute, op: Op, position: int, lies: bool, name: str) -> str:
-    """Name the descriptor of an operand in the slot of this pass."""
+def _described(writer: Compute, op: Op, position: int, lies: bool, name: str, lag: bool = False) -> str:
+    """Name the descriptor of an operand in the slot of this pass, or of the one before."""
     root, _ = source_of(op.operands[position])
     staged, ring = writer.plan.staged[root], _ring(writer, root)
     key = (root, position, lies)
@@ -607,7 +613,8 @@ def _described(writer: Compute, op: Op, position: int, lies: bool, name: str) ->
     if ring.depth == 1:
         return base
     name = writer.fresh(name)
-    writer.line(f"const kt_desc {name} = {base} + kt_desc({_slot(ring)}) * {ring.slot_bytes // 16};")
+    slot = writer.kept[ring] if lag and ring in writer.lagging else _slot(ring)
+    writer.line(f"const kt_desc {name} = {base} + kt_desc({slot}) * {ring.slot_bytes // 16};")
     return name
 
 
@@ -649,7 +656,9 @@ def _loop(writer: Writer, op: Op) -> None:
     sums = _carried_sums(writer, op)
     in_place = {x.result for x in (*sums, *([late] if late else []))}
     for ring in rings:  # slots that are handed back a pass later
-        if set(ring.users) <= set(sums):
+        if late in ring.users and len(ring.users) > 1:
+            writer.lagging.add(ring)
+        if set(ring.users) <= set(sums) or ring in writer.lagging:
             writer.kept[ring] = writer.fresh(f"{ring.name}_read")
             writer.line(f"int {writer.kept[ring]} = 0;")
     words = _late_words(writer, late) if late else ""
@@ -676,6 +685,7 @@ def _loop(writer: Writer, op: Op) -> None:
     writer.close()
     for ring in rings:
         writer.kept.pop(ring, None)
+        writer.lagging.discard(ring)
     writer.scratch_busy = True
 
 
@@ -806,11 +816,14 @@ class _Pass:
 
 
 def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
-    products = [op for op in region.ops if op in writer.plan.placement.products]
-    head = products[-2] if body.late else None
     before = len(writer.flights)
+    heads = [op for op in region.ops if op in writer.plan.placement.products and _heads(writer, op)]
+    for op in heads:  # they need staged tiles alone, and are under way while the threads do what stands between
+        _one(writer, op)
+    if body.late and not first:
+        _start(writer, body.late, body.names[body.late.result], _late_values(body), body.words)
     for op in region.ops:
-        if op is body.late:
+        if op is body.late or op in heads:
             continue
         if op in body.sums:
             name = body.names[op.result]
@@ -823,13 +836,11 @@ def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
                     writer.line(f"{waiting.flag} = false;")
                     writer.close()
                 _land(writer, before)
-                for ring, kept in writer.kept.items():
+                for ring, kept in ((r, k) for r, k in writer.kept.items() if r not in writer.lagging):
                     writer.line(f"{kept} = {_slot(ring)};")
                     _advance(writer, ring)
         else:
             _one(writer, op)
-        if op is head and not first and body.late:
-            _start(writer, body.late, body.names[body.late.result], _late_values(body), body.words)
     if body.late:
         _settle(writer, body.arguments[body.late.result])
         _prepare(writer, body.late, body)
@@ -837,7 +848,16 @@ def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
     for _, after, _ in others:
         _settle(writer, after)
     carry_over(writer, others)
+    for ring in writer.lagging:
+        writer.pending.pop(ring, None)
+        writer.line(f"{writer.kept[ring]} = {_slot(ring)};")
+        _advance(writer, ring)
     _land(writer, max((i + 1 for i, f in enumerate(writer.flights) if f.op not in body.sums), default=0))
+
+
+def _heads(writer: Compute, op: Op) -> bool:
+    """Whether a product reads staged tiles alone."""
+    return len(op.operands) == 2 and all(source_of(v)[0] in writer.plan.staged for v in op.operands)
 
 
 def _late_values(body: _Pass) -> set[Value]:
