@@ -85,12 +85,21 @@ class TorchDevice:
         return self.torch.randint(high, tuple(shape), generator=self.generator, device=self.device)
 
     def empty(self, shape: Sequence[int], dtype: str) -> Any:
-        """An array that is not set."""
-        return self.torch.empty(tuple(shape), dtype=self._dtype(dtype), device=self.device)
+        """An array for a result, poisoned."""
+        return self.poison(self.torch.empty(tuple(shape), dtype=self._dtype(dtype), device=self.device))
 
-    def full(self, shape: Sequence[int], value: float, dtype: str) -> Any:
-        """One number everywhere."""
-        return self.torch.full(tuple(shape), value, dtype=self._dtype(dtype), device=self.device)
+    def poison(self, array: Any) -> Any:
+        """Fill an array with NaN, or the largest integer: what a kernel does not write is seen."""
+        if array.dtype.is_floating_point and array.dtype.itemsize == 1:
+            array.view(self.torch.uint8).fill_(255)  # NaN in all of them
+            return array
+        if array.dtype.is_floating_point:
+            return array.fill_(float("nan"))
+        return array.fill_(self.torch.iinfo(array.dtype).max if array.dtype != self.torch.bool else True)
+
+    def restore(self, array: Any, kept: Any) -> None:
+        """Set an array to what `kept` gave."""
+        array.copy_(kept)
 
     def like(self, described: TensorArg) -> Any:
         """A random array of the shape and type of a description; integers are 0 or 1."""
@@ -125,11 +134,14 @@ class TorchDevice:
         """How far results are apart in roundings of the coarser type: as a whole, and at the worst element.
 
         As a whole: the length of the difference over that of the result. At an element: over the sum of its size
-        and the typical size. Infinite if one is not finite where the other is.
+        and the typical size. Infinite if one is not finite where the other is, and if integers differ.
         """
         torch = self.torch
         if ours.shape != theirs.shape:
             raise ArgumentError(f"our result has shape {tuple(ours.shape)}, the peer's {tuple(theirs.shape)}")
+        if not all(x.dtype.is_floating_point for x in (ours, theirs)):
+            apart = 0.0 if torch.equal(ours, theirs) else float("inf")
+            return apart, apart
         rounding = max(torch.finfo(x.dtype).eps for x in (ours, theirs))
         a, b = ours.reshape(-1), theirs.reshape(-1)
         pieces = list(zip(a.split(_CHUNK), b.split(_CHUNK), strict=True))
@@ -138,12 +150,16 @@ class TorchDevice:
         square, worst = 0.0, 0.0
         for x, y in pieces:
             x, y = x.double(), y.double()
-            d = (x - y).abs()
-            d = d.masked_fill((x == y) | (x.isnan() & y.isnan()), 0.0)
+            same = (x == y) | (x.isnan() & y.isnan())
+            d = (x - y).abs().masked_fill(same, 0.0)
             square += float(d.square().sum())
-            worst = max(
-                worst, float((d / (y.abs() + typical)).nan_to_num(float("inf")).max()) if d.numel() else 0.0
-            )
+            if d.numel():
+                share = (
+                    (d / (y.abs() + typical))
+                    .masked_fill(same, 0.0)
+                    .masked_fill(y.isinf() & ~same, float("inf"))
+                )
+                worst = max(worst, float(share.nan_to_num(float("inf")).max()))
         whole = (square / max(b.numel(), 1)) ** 0.5 / typical
         return (whole if whole == whole else float("inf")) / rounding, worst / rounding
 

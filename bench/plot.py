@@ -44,7 +44,7 @@ def draw(report: Report, path: str) -> None:
     panels = figure.subplots(1, 2 if with_work else 1, squeeze=False)[0]
     if with_work:
         _roofline(panels[0], report, with_work, colours)
-    _bars(panels[-1], report, rows, colours)
+    _bars(panels[-1], rows, colours)
     figure.suptitle(
         f"{report.facts.get('device', report.target)}, {report.facts.get('date', '')}", fontsize=11
     )
@@ -92,7 +92,7 @@ def _roofline(axes: Any, report: Report, rows: list[Row], colours: dict[str, str
     axes.grid(True, which="major", lw=0.3)
 
 
-def _bars(axes: Any, report: Report, rows: list[Row], colours: dict[str, str]) -> None:
+def _bars(axes: Any, rows: list[Row], colours: dict[str, str]) -> None:
     """A bar for each workload and peer: how many times as fast as the peer we are, hot."""
     place, ticks, names = 0.0, [], []
     for row in reversed(rows):
@@ -103,7 +103,7 @@ def _bars(axes: Any, report: Report, rows: list[Row], colours: dict[str, str]) -
             place += 1
         place += 0 if row.peers else 1
         ticks.append((first + place - 1) / 2)
-        fraction = report.fraction(row)
+        fraction = row.fraction()
         names.append(row.workload + (f"  {100 * fraction:.0f} %" if fraction == fraction else ""))
         place += 0.6
     axes.axvline(1.0, color="black", lw=0.8)

@@ -21,7 +21,11 @@ OURS = "kittens"
 
 @dataclass
 class Row:
-    """What one workload gave. check: how far our result was from a peer's; error: why nothing was timed, or ""."""
+    """What one workload gave.
+
+    check: how far our result was from a peer's. error: why nothing was timed, or "". bound: the least seconds by the
+    limits that were measured in the same run, 0 if none were.
+    """
 
     workload: str
     flops: float
@@ -30,6 +34,7 @@ class Row:
     samples: dict[str, Samples]
     check: dict[str, Any] = field(default_factory=dict)
     error: str = ""
+    bound: float = 0.0
 
     @property
     def peers(self) -> list[str]:
@@ -41,6 +46,10 @@ class Row:
         found = self.samples.get(contender, Samples())
         samples = found.hot if way == "hot" else found.burst
         return stats.median(samples) if samples else math.nan
+
+    def fraction(self, contender: str = OURS) -> float:
+        """A contender's part of the limit, NaN where there is none."""
+        return self.bound / self.seconds(contender) if self.bound else math.nan
 
     def ratio(self, peer: str, way: str = "hot") -> float:
         """How many times as fast as the peer we are."""
@@ -60,12 +69,6 @@ class Report:
     def row(self, workload: str) -> Row | None:
         """The row of a workload."""
         return next((r for r in self.rows if r.workload == workload), None)
-
-    def fraction(self, row: Row) -> float:
-        """Our part of the measured limit, NaN where there is none."""
-        if self.roofline is None or not row.bytes or row.error:
-            return math.nan
-        return self.roofline.bound(row.flops, row.bytes, row.unit) / row.seconds()
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -127,7 +130,7 @@ def _row(data: dict[str, Any]) -> Row:
     if not error and any(not s.hot for s in samples.values()):
         raise ValueError(f"{name} has no hot samples")
     work = float(data["flops"]), float(data["bytes"])
-    return Row(name, *work, str(data["unit"]), samples, dict(data["check"]), error)
+    return Row(name, *work, str(data["unit"]), samples, dict(data["check"]), error, float(data["bound"]))
 
 
 def _numbers(samples: Sequence[Any]) -> list[float]:
@@ -147,7 +150,11 @@ def merged(reports: Sequence[Report]) -> Report:
     samples = {u: p for r in reversed(reports) if r.roofline for u, p in r.roofline.samples.items()}
     limits = next((r.roofline for r in reports if r.roofline), None)
     roofline = Roofline(limits.bandwidth, products, samples) if limits else None
-    return Report(first.target, first.facts, first.method, roofline, list(rows.values()))
+    facts = {name: value for name, value in first.facts.items() if name != "not timed"}
+    left = dict.fromkeys(n for report in reports for n in report.facts.get("not timed", ()) if n not in rows)
+    if left:
+        facts["not timed"] = list(left)
+    return Report(first.target, facts, first.method, roofline, list(rows.values()))
 
 
 def _same_device(a: Report, b: Report) -> None:

@@ -44,7 +44,10 @@ def run(
         if budget and now() - start > budget:
             report.facts["not timed"] = [w.name for w in chosen[done - 1 :]]
             break
-        report.rows.append(_row(device, workload, peers[workload.name], bool(wanted), target, method))
+        row = _row(device, workload, peers[workload.name], bool(wanted), target, method)
+        if report.roofline is not None and workload.bytes:
+            row.bound = report.roofline.bound(row.flops, row.bytes, row.unit)
+        report.rows.append(row)
         device.release()
         progress(done, report)
     return report

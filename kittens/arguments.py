@@ -58,13 +58,13 @@ class TensorArg:
 class Reader:
     """How arrays of one class are read without describing them in full, as Python expressions in `{x}`, the array.
 
-    key: all that a TensorArg says of it but for `data`, `span` and `alignment`, as values that compare equal if and only if
-    those do. address: of its first element. names: what the expressions use; a backend's own begin with its name.
-    empty(shape, dtype, like): a function that makes a new array, not set, of the library and on the device of the array
-    that it is given, which lives where `like` does.
+    key: together all that a TensorArg says of it but for `data`, `span` and `alignment`, as values that are equal only if
+    those are (but for strides along which there is one element); it may use the address, `{p}`. address: of its first
+    element. names: what the expressions use; a backend's own begin with its name. empty(shape, dtype, like): a function that
+    makes a new array, not set, of the library and on the device of the one that it is given, which lives where `like` does.
     """
 
-    key: str
+    key: tuple[str, ...]
     address: str
     names: Mapping[str, Any] = field(default_factory=dict)
     empty: Callable[[tuple[int, ...], DType, Any], Callable[[Any], Any]] | None = None
@@ -109,6 +109,36 @@ def spec(dtype: Any, shape: Sequence[int], strides: Sequence[int] | None = None)
             hint="extents are at least 0, with one stride for each",
         )
     return TensorArg(as_dtype(dtype), extents, steps)
+
+
+class OnDevice:
+    """An address on a device, and the array that keeps it alive: what a TensorArg has as `data` there."""
+
+    __slots__ = ("owner", "ptr")
+
+    def __init__(self, ptr: int, owner: Any):
+        self.ptr = ptr
+        self.owner = owner
+
+
+def on_device(
+    owner: Any,
+    target: Target,
+    dtype: DType,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    address: int,
+    writable: bool = True,
+) -> TensorArg:
+    """Describe an array that lives on a device: strides in elements, the address of the first one."""
+    span = None
+    if 0 not in shape:
+        reach = [s * (n - 1) for s, n in zip(strides, shape, strict=True)]
+        low, high = sum(min(0, r) for r in reach), 1 + sum(max(0, r) for r in reach)
+        place = (target.backend, target.index or 0)
+        span = (place, address + dtype.bytes * low, address + dtype.bytes * high)
+    alignment = min(16, address & -address) if address else 16
+    return TensorArg(dtype, shape, strides, target, OnDevice(address, owner), writable, alignment, span)
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:

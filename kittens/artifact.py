@@ -65,7 +65,8 @@ class Artifact:
     the compiled object says of itself (registers, spilled bytes, shared memory, ...). code is empty where the target
     compiles its source text at load time. packed: the kernel takes all pointers first, then one structure of the rest.
     persistent: programs are dealt to at most that many blocks for each processor (0: a block for each program). cluster:
-    how many blocks run side by side and reach each other's memory.
+    how many blocks run side by side and reach each other's memory. early: blocks may start before the launch before this
+    one has ended, and wait for it themselves.
     """
 
     kernel: str
@@ -86,6 +87,7 @@ class Artifact:
     packed: bool = False
     persistent: int = 0
     cluster: int = 1
+    early: bool = False
 
     def blocks(self, programs: int, processors: int) -> int:
         """How many blocks to start for so many programs on a device of so many processors: a multiple of the cluster."""

@@ -5,9 +5,9 @@ A trace holds their values. Run by Python a kernel sees a name bound anew, so a 
 
 from __future__ import annotations
 
-import keyword
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from keyword import iskeyword
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -33,31 +33,43 @@ class Captured:
         return True
 
     def test(self) -> Callable[[], bool]:
-        """A function that says what `current` does, in a fraction of the time: it reads the names as Python code would."""
+        """A function that says what `current` does, in a fraction of the time."""
+        home, tests, names = self.tests(())
+        lines = [f"def make({', '.join([*names, 'kt_unbound'])}):", "    def test():", "        try:"]
+        lines += [f"            return {' and '.join(tests) or True}", "        except kt_unbound:"]
+        lines += ["            return False", "    return test"]
+        made: dict[str, Any] = {}
+        exec("\n".join(lines), made)
+        make: FunctionType = FunctionType(made["make"].__code__, home)
+        return make(**names, kt_unbound=(NameError, ValueError))
+
+    def tests(self, taken: Iterable[str]) -> tuple[dict[str, Any], list[str], dict[str, Any]]:
+        """Expressions that all hold while every name has its value, for a function that has other uses for the names `taken`.
+
+        They read the names as Python code does, so they cost little. Given before them are the globals that the function
+        has to have, and after them what they use besides. They raise NameError or ValueError where a name has no value.
+        """
         home = next((place for place, *_ in self.bindings if isinstance(place, dict)), {})
-        values: dict[str, Any] = {"kt_now": _now, "kt_same": _same}
+        names: dict[str, Any] = {"kt_now": _now, "kt_same": _same}
         tests = []
         for i, (place, name, value, copied) in enumerate(self.bindings):
-            values |= {f"kt_v{i}": value, f"kt_p{i}": place, f"kt_c{i}": copied}
-            plain = place is home and name.isidentifier() and not keyword.iskeyword(name)
-            if plain and value is not _MISSING:
-                tests.append(f"{name} is kt_v{i}")
-            elif not isinstance(place, dict) and value is not _MISSING:
-                tests.append(f"kt_p{i}.cell_contents is kt_v{i}")
+            names |= {f"kt_held{i}": value, f"kt_place{i}": place, f"kt_copied{i}": copied}
+            known = value is not _MISSING
+            own = (
+                name not in taken
+                and not name.startswith("kt_")
+                and name.isidentifier()
+                and not iskeyword(name)
+            )
+            if known and own and place is home:
+                tests.append(f"{name} is kt_held{i}")
+            elif known and not isinstance(place, dict):
+                tests.append(f"kt_place{i}.cell_contents is kt_held{i}")
             else:
-                tests.append(f"kt_now(kt_p{i}, {name!r}) is kt_v{i}")
+                tests.append(f"kt_now(kt_place{i}, {name!r}) is kt_held{i}")
             if copied is not None:
-                tests.append(f"kt_same(kt_c{i}, kt_v{i})")
-        lines = [f"def test({', '.join(f'{n}={n}' for n in values)}):", "    try:"]
-        lines += [f"        return {' and '.join(tests) or True}"]
-        lines += [
-            "    except (NameError, ValueError):",
-            "        return False",
-        ]  # unbound by now: a global, a cell
-        made: dict[str, Any] = dict(values)
-        exec("\n".join(lines), made)
-        written: FunctionType = made["test"]
-        return FunctionType(written.__code__, home, "test", written.__defaults__)
+                tests.append(f"kt_same(kt_copied{i}, kt_held{i})")
+        return home, tests, names
 
 
 def captured(function: Any) -> Captured:

@@ -81,13 +81,12 @@ def _rows(kernel: str) -> Callable[[int, int], Example]:
     """The example of a kernel on rows with other rows, as `kittens.ops` runs it; vectors get the length of a row."""
 
     def made(m: int, n: int) -> Example:
-        from kittens.ops import RESIDENT
+        from kittens.ops import _tiles
 
         example = EXAMPLES[kernel]
         shapes = {2: (m, n), 1: (n,)}
         args = [spec(a.dtype, shapes[a.ndim]) if isinstance(a, TensorArg) else a for a in example.args]
-        whole = "resident" in library(kernel).constants and n <= RESIDENT
-        held = {"resident": True, "BN": max(16, 1 << (n - 1).bit_length())} if whole else {}
+        held = _tiles(n, None) if "resident" in library(kernel).constants else {}
         return Example(tuple(args), {**example.constants, **held})
 
     return made

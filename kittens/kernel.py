@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kittens import errors, plugins, runtime, tuned
 from kittens.arguments import Argument, ScalarArg, TensorArg, adopt
 from kittens.captured import Captured, captured
-from kittens.dispatch import Calls, exact
+from kittens.dispatch import Calls, Pattern, exact
 from kittens.dtypes import DType
 from kittens.errors import ArgumentError, ControlFlowError, Location
 from kittens.ir import Function, TensorType, TileType, Value
@@ -94,6 +95,7 @@ class Kernel:
         self.calls = Calls()
         self._captured: Captured | None = None
         self.current: Callable[[], bool] = _never
+        self._call: Callable[..., runtime.Run] = self._whole
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}({', '.join(self.params)}) at {self.location}>"
@@ -102,12 +104,22 @@ class Kernel:
         """A kernel is pickled by its name, as the function that it stands for would be."""
         return self.function.__qualname__
 
-    def __call__(self, *args: Any, on: str | Target | None = None, **constants: Any) -> runtime.Run:
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: Any, on: str | Target | None = None, **constants: Any) -> runtime.Run: ...
+
+    else:
+        # A call goes straight to a function that was written for calls like the latest one, if there is any.
+        __call__ = property(operator.attrgetter("_call"))
+
+    def _whole(self, *args: Any, on: str | Target | None = None, **constants: Any) -> runtime.Run:
+        """A call of any pattern."""
         if self.current():
             run = self.calls.latest(args, on, constants)
             if run is None:
                 run = self.calls.other(args, on, constants)
             if run is not None:
+                self._call = self.calls.direct or self._whole
                 return run
         return runtime.run(self, args, constants, on)
 
@@ -195,16 +207,24 @@ class Kernel:
         if self._captured is None or not self._captured.current:
             self._traces.clear()
             self.calls.clear()
+            self._call = self._whole
             self._capture()
 
     def _capture(self) -> None:
         self._captured = captured(self.function)
         self.current = _never
 
-    def remember(self) -> None:
-        """Have `current` say, from now on, whether every global and closure that the kernel reads is still what it was."""
-        if self.current is _never and self._captured is not None:
+    def remember(self, at: Any, pattern: Pattern) -> None:
+        """Repeat calls of a pattern from now on, while every global and closure that the kernel reads is what it was; `at` is
+        what `dispatch.key` says of them.
+        """
+        assert self._captured is not None
+        if pattern.direct is None:
+            pattern.write_direct(len(self.params), list(self.constants), self._captured, self._whole)
+        self.calls.add(at, pattern)
+        if self.current is _never:
             self.current = self._captured.test()
+        self._call = self.calls.direct or self._whole
 
     def trace(self, arguments: dict[str, Argument], constants: dict[str, Any], grid_rank: int) -> Function:
         """The tidied, verified tile IR for these arguments; traced once for all arguments of their kind.

@@ -462,7 +462,11 @@ def random_uniform(seed: Like, counter: Tile) -> Tile:
 
 
 def device_print(text: str | Any, *values: Tile) -> None:
-    """Print a text with `{}` in it for each value, once for each program, with the program's coordinates."""
+    """Print a text with `{}` in it for each value, once for each program, with the program's coordinates.
+
+    On GPUs and simulators, elements of tiles follow in lines of their own. A target whose device cannot print refuses the
+    kernel, naming the line; its simulator prints.
+    """
     if not isinstance(text, str) or text.count("{}") != len(values):
         _fail(ArgumentError, f"{text!r} has not one {{}} for each of {len(values)} values")
     apply("print", [as_tile(v) for v in values], {"text": text})

@@ -111,11 +111,11 @@ def _record(
     known = [r for r in reads if r is not None]
     pattern = calls.patterns.get(at)
     if pattern is None:
-        passed = [f"v{i}" for i in range(sum(bool(r.value) for r in known))]
+        passed = [f"kt_v{i}" for i in range(sum(bool(r.value) for r in known))]
         objects = [*(f"a{i}" for i in range(len(args))), *(f"n{i}" for i in range(len(named)))]
         call = ", ".join([*objects, *passed])
         tail = [
-            "for repeat in found:",
+            "for repeat in kt_found:",
             f"    result = repeat({call})",
             "    if result is not None:",
             "        return result",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -78,9 +79,15 @@ def choose_target(arguments: dict[str, Argument], on: str | Target | None) -> Ta
     return next(iter(places))
 
 
+@functools.lru_cache(4096)
+def _wanted(function: Any) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a function."""
+    return inspect.signature(function).parameters
+
+
 def call_by_name(function: Any, values: dict[str, Any], what: str) -> Any:
     """Call a function with those of `values` that it has parameters for."""
-    wanted = inspect.signature(function).parameters
+    wanted = _wanted(function)
     missing = [
         n
         for n, p in wanted.items()
@@ -97,7 +104,7 @@ def call_by_name(function: Any, values: dict[str, Any], what: str) -> Any:
 
 def grid_reads(kernel: Kernel, name: str) -> bool:
     """Whether a kernel's grid depends on an argument's value."""
-    wanted = inspect.signature(kernel.grid).parameters if callable(kernel.grid) else {}
+    wanted = _wanted(kernel.grid) if callable(kernel.grid) else {}
     return name in wanted or any(p.kind is p.VAR_KEYWORD for p in wanted.values())
 
 
@@ -165,11 +172,10 @@ def _remember(
         if at is None or None in reads:
             return
         known = pairs | (pattern.pairs if pattern is not None else set())
-        call = [f"v{passed.index(n)}" for n in kernel.params if n in passed]
+        call = [f"kt_v{passed.index(n)}" for n in kernel.params if n in passed]
         tail = _tail(sorted(known), call)
         pattern = dispatch.Pattern(list(map(type, values)), list(named), on, reads, tail)  # type: ignore[arg-type]
         pattern.pairs = known
-        kernel.calls.add(at, pattern)
     key, addresses = pattern.read(args, on, named) or (None, ())
     if key is None:
         return
@@ -178,7 +184,7 @@ def _remember(
         for i, j in sorted(pattern.pairs)
     ]
     pattern.remember(key, (again.run, result, *itertools.chain(*bounds)))
-    kernel.remember()
+    kernel.remember(at, pattern)
 
 
 def _read(kernel: Kernel, name: str, x: Any) -> dispatch.Read | None:
@@ -212,7 +218,7 @@ def apart(a: Argument, at: int, b: Argument, other: int) -> tuple[int, int]:
 
 def _tail(pairs: Sequence[tuple[int, int]], call: Sequence[str]) -> list[str]:
     """The lines that repeat a launch."""
-    bounds = "".join(f", low{n}, high{n}" for n in range(len(pairs)))
-    shared = [f"low{n} < v{j} - v{i} < high{n}" for n, (i, j) in enumerate(pairs)]
+    bounds = "".join(f", kt_low{n}, kt_high{n}" for n in range(len(pairs)))
+    shared = [f"kt_low{n} < kt_v{j} - kt_v{i} < kt_high{n}" for n, (i, j) in enumerate(pairs)]
     lines = [f"if {' or '.join(shared)}:", "    return None"] if shared else []
-    return [f"again, run{bounds} = found", *lines, f"again({', '.join(call)})", "return run"]
+    return [f"kt_again, kt_run{bounds} = kt_found", *lines, f"kt_again({', '.join(call)})", "return kt_run"]

@@ -87,6 +87,13 @@ class FakeDevice(FakeClock):
     def kept(self, array: Any) -> Any:
         return array.copy()
 
+    def poison(self, array: Any) -> Any:
+        array.fill(np.nan)
+        return array
+
+    def restore(self, array: Any, kept: Any) -> None:
+        array[...] = kept
+
     def copies(self, to: Any, source: Any) -> dict[str, Callable[[], Any]]:
         return {"copy": self.call("copy", 1e-3), "slow copy": self.call("slow copy", 3e-3)}
 

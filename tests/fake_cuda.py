@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from kittens.artifact import Artifact
+from kittens.dtypes import ALL, as_dtype
 
 
 @dataclasses.dataclass
@@ -31,6 +32,7 @@ class Started:
     device: int
     parameters: dict[str, Any]
     cluster: int = 1
+    early: bool = False
 
 
 class CUDADriverError(Exception):
@@ -86,6 +88,65 @@ class ndarray:
 
 ndarray.__module__ = "cupy"
 _fakes: list[Fake] = []
+
+
+class Tensor:
+    """A tensor as torch has them, of the fake's memory."""
+
+    def __init__(self, host: np.ndarray, negative: bool = False, cuda: bool = True):
+        self.host, self.negative, self.is_cuda = host, negative, cuda
+        self.device = types.SimpleNamespace(index=0)
+
+    shape = property(lambda self: self.host.shape)
+    dtype = property(lambda self: _torch_dtypes[self.host.dtype.name])
+
+    def stride(self) -> tuple[int, ...]:
+        return tuple(s // self.host.itemsize for s in self.host.strides)
+
+    def is_contiguous(self) -> bool:
+        return bool(self.host.flags.c_contiguous)
+
+    def is_neg(self) -> bool:
+        return self.negative
+
+    def data_ptr(self) -> int:
+        return self.host.ctypes.data if self.host.size else 0
+
+    def new_empty(self, shape: tuple[int, ...], *, dtype: Any) -> Tensor:
+        return Tensor(aligned(shape, as_dtype(str(dtype)[6:]).numpy, 0xAB))
+
+    def __getitem__(self, index: Any) -> Tensor:
+        return Tensor(self.host[index], self.negative)
+
+    def reshape(self, shape: Any) -> Tensor:
+        view = self.host.view()
+        view.shape = shape
+        return Tensor(view, self.negative)
+
+
+Tensor.__module__ = "torch"
+
+
+class _TorchDtype:
+    def __init__(self, name: str):
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"torch.{self.name}"
+
+
+_torch_dtypes = {d.name: _TorchDtype(d.name) for d in ALL}
+
+
+def _torch(fake: Fake) -> Any:
+    """The module torch."""
+    torch: Any = types.ModuleType("torch")
+    torch.version = types.SimpleNamespace(hip=None)
+    torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 1000 + fake.stream)
+    torch.empty = lambda shape, *, dtype, device: Tensor(aligned(shape, as_dtype(str(dtype)[6:]).numpy, 0xAB))
+    for dtype in _torch_dtypes.values():
+        setattr(torch, dtype.name, dtype)
+    return torch
 
 
 def aligned(shape: Any, dtype: Any, fill: int = 0) -> np.ndarray:
@@ -222,11 +283,21 @@ def install(monkeypatch: Any, count: int = 1) -> Iterator[Fake]:
         return 0, Map(said)
 
     def launch_clusters(config, function, table, extra):  # type: ignore[no-untyped-def]
-        (attribute,) = config.attrs
-        assert config.numAttrs == 1 and attribute.id == "CLUSTER_DIMENSION"
+        said = {a.id: a.value for a in config.attrs}
+        assert config.numAttrs == len(said) > 0
+        cluster = said["CLUSTER_DIMENSION"].clusterDim.x if "CLUSTER_DIMENSION" in said else 1
+        early = said.get("PROGRAMMATIC_STREAM_SERIALIZATION")
         try:
-            fake.launch(function, config.gridDimX, config.blockDimX, config.sharedMemBytes, config.hStream, table,
-                        attribute.value.clusterDim.x)  # fmt: skip
+            fake.launch(
+                function,
+                config.gridDimX,
+                config.blockDimX,
+                config.sharedMemBytes,
+                config.hStream,
+                table,
+                cluster,
+            )
+            fake.started[-1].early = early is not None and early.programmaticStreamSerializationAllowed == 1
         except CUDADriverError as error:
             return (error.status,)
         return (0,)
@@ -273,6 +344,7 @@ def install(monkeypatch: Any, count: int = 1) -> Iterator[Fake]:
     monkeypatch.setattr(launch, "compiled", uncompiled)
     monkeypatch.setattr("kittens.backends.cuda.missing", dict)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setitem(sys.modules, "torch", _torch(fake))
     monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
     monkeypatch.setitem(sys.modules, "cuda.bindings.driver", driver)
     caches = (

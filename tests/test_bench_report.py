@@ -37,7 +37,9 @@ def row(name: str = "w", ours: float = 1.0, peer: float | None = 2.0, noise: flo
     samples = {"kittens": Samples([ours * (1 + noise * s) for s in steps], [ours] * 3)}
     if peer is not None:
         samples["peer"] = Samples([peer] * 7, [peer] * 3)
-    return Row(name, more.pop("flops", 1e12), 1e9, more.pop("unit", "bfloat16"), samples, {}, **more)
+    return Row(
+        name, more.pop("flops", 1e12), 1e9, more.pop("unit", "bfloat16"), samples, {}, bound=0.25, **more
+    )
 
 
 def report(*rows: Row, device: str = "a gem") -> Report:
@@ -108,6 +110,10 @@ def test_parts_of_a_table_are_merged() -> None:
     whole = results.merged([report(row("a"), row("b", 1.0)), report(row("b", 3.0), row("c"))])
     assert [r.workload for r in whole.rows] == ["a", "b", "c"]
     assert whole.rows[1].seconds() == 3.0
+    left = [report(row("a")), report(row("c"))]
+    left[0].facts["not timed"], left[1].facts["not timed"] = ["b", "c"], ["d"]
+    assert results.merged(left).facts["not timed"] == ["b", "d"]
+    assert "not timed" not in results.merged([left[0], report(row("b"), row("c"))]).facts
     with pytest.raises(ArgumentError, match="a gem and of a stone"):
         results.merged([report(row()), report(row(), device="a stone")])
 
@@ -349,9 +355,9 @@ def test_names_choose_among_the_benches_of_the_host() -> None:
 
 
 def test_times_are_shown_in_the_unit_a_person_would_use() -> None:
-    from kittens.cli.bench import _time
+    from kittens.cli.output import duration
 
-    assert [_time(s) for s in (0.99999e-3, 0.9e-3, 1e-3, 0.99999, 2.0, float("nan"))] == [
+    assert [duration(s) for s in (0.99999e-3, 0.9e-3, 1e-3, 0.99999, 2.0, float("nan"))] == [
         "1 ms",
         "900 us",
         "1 ms",

@@ -244,7 +244,8 @@ def test_limits_are_measured_in_the_same_run(device: FakeDevice) -> None:
     report = suite.run(device, "gem", [workload(device, "w", {"kittens": 4e-3, "peer": 1e-3})], method=METHOD)
     assert report.roofline is not None
     assert report.roofline.bandwidth == pytest.approx(2**30 / 1e-3)
-    assert report.fraction(report.rows[0]) == pytest.approx(1e6 / 2**30 / 4)
+    assert report.rows[0].fraction() == pytest.approx(1e6 / 2**30 / 4)
+    assert report.rows[0].fraction("peer") == pytest.approx(1e6 / 2**30)
 
 
 def test_the_bound_is_the_nearer_limit() -> None:

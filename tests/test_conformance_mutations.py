@@ -82,7 +82,7 @@ TEXTS = {
         "acc = (acc + x @ y).to(kt.bfloat16).to(kt.float32)",
         "float32/65x63x129",
     ),
-    "no maximum subtracted": (kernels.softmax, "s - m[:, None]", "s", "float32/large-scores"),
+    "no maximum subtracted": (kernels.softmax, "s - base[:, None]", "s", "float32/large-scores"),
     "log-sum-exp to base 2": (
         kernels.attention_forward,
         " * math.log(2)",
@@ -106,8 +106,8 @@ TEXTS = {
     ),
     "dropout of another element": (
         kernels.dropout_residual_layer_norm,
-        ">= p",
-        "> 1 - p",
+        "at_least(p, seed,",
+        "at_least(p, seed + 1,",
         "float32/5x100/0.3",
     ),
     "rotated the other way": (kernels.rotary, "x0 * c - x1 * s", "x0 * c + x1 * s", "float32"),
@@ -125,8 +125,8 @@ TEXTS = {
     ),
     "label off by one": (
         kernels.cross_entropy_forward,
-        "kt.cols(j, BN) ==",
-        "kt.cols(j, BN) + 1 ==",
+        "kt.load(label[row])",
+        "kt.load(label[row]) + 1",
         "float32/6x700",
     ),
 }

@@ -13,7 +13,7 @@ import pytest
 
 import kittens as kt
 from kittens import conformance, plugins
-from kittens.conformance import Case, Out, all_cases, examine, select
+from kittens.conformance import Case, Out, all_cases, examine, runner, select
 from kittens.conformance.buffers import GUARD, allocate, poison
 from kittens.conformance.case import LAYOUTS
 from kittens.conformance.judge import Bounded, exactly
@@ -42,6 +42,15 @@ def test_select() -> None:
     assert select(cases, "*/add/*float32/special")[0].name == "elementwise/add/float32/special"
     assert 0 < len(select(cases, None, 100)) < len(cases)
     assert select(cases, "no such case") == []
+
+
+def test_processes_started_keep_to_one_thread_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KITTENS_SIM_WORKERS", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    with runner._one_thread_each():
+        assert os.environ["KITTENS_SIM_WORKERS"] == os.environ["OPENBLAS_NUM_THREADS"] == "1"
+        assert os.environ["OMP_NUM_THREADS"] == "7"  # the user's word counts
+    assert "KITTENS_SIM_WORKERS" not in os.environ
 
 
 def test_run_reports() -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
+import types
 from collections.abc import Iterator
 
 import ml_dtypes
 import numpy as np
 import pytest
-from fake_cuda import Fake, aligned, install, ndarray
+from fake_cuda import Fake, Tensor, aligned, install, ndarray
 
 import kittens as kt
+from kittens.arguments import OnDevice
 from kittens.artifact import Artifact, Parameter, TileMap
-from kittens.backends.cuda.arrays import Device
 from kittens.backends.cuda.launch import run_artifact
 from kittens.backends.cuda.maps import unmappable
 from kittens.kernel import Kernel
@@ -426,7 +427,7 @@ def test_tensor_maps_of_odd_tensors(cuda: Fake) -> None:
 
 def described(strides: tuple[int, ...], shape: tuple[int, ...] = (8, 64), alignment: int = 16) -> object:
     return kt.arguments.TensorArg(
-        kt.bfloat16, shape, strides, Target("cuda"), Device(0, None), True, alignment
+        kt.bfloat16, shape, strides, Target("cuda"), OnDevice(0, None), True, alignment
     )
 
 
@@ -460,6 +461,140 @@ def test_blocks_and_clusters_that_are_started(cuda: Fake) -> None:
     cuda.stream = 9
     again = launch(cuda, mapped({}, cluster=2, persistent=1), x, y, grid=(50,))
     assert (cuda.started[-1].blocks, cuda.started[-1].stream) == (4, 9)
+    launch(cuda, mapped({}, early=True), x, y, grid=(50,))
+    assert cuda.started[-1].early and (cuda.started[-1].blocks, cuda.started[-1].cluster) == (50, 1)
+    launch(cuda, mapped({}, early=True, cluster=2), x, y, grid=(50,))
+    assert cuda.started[-1].early and cuda.started[-1].cluster == 2
     cuda.fail = [719]
     with pytest.raises(kt.CheckError, match=r"copy on cuda:0.*719"):
         again.run(address(x), address(y))  # type: ignore[attr-defined]
+
+
+# ---- torch
+
+
+def test_tensors_of_torch(cuda: Fake) -> None:
+    scaled = kernel()
+    for stream in (0, 5):
+        cuda.stream = stream
+        x, y = Tensor(aligned((64,), np.float32)), Tensor(aligned((64,), np.float32))
+        scaled(x, y)
+        seen = cuda.started[-1]
+        assert (
+            seen.parameters["x"] == x.data_ptr() and seen.stream == 1000 + stream
+        )  # torch's stream, not CuPy's
+        scaled(Tensor(aligned((64, 2), np.float32)[:, 0]), y)
+        assert cuda.started[-1].parameters["x_s0"] == 2
+        scaled(array(64), y)
+        assert cuda.started[-1].stream == 1000 + stream
+    assert len(cuda.launched) == 3
+    with pytest.raises(kt.ArgumentError, match="no installed backend takes"):
+        scaled(x, Tensor(aligned((64,), np.float32), cuda=False))
+
+
+def test_tensors_that_stand_for_their_negatives(cuda: Fake) -> None:
+    scaled = kernel()
+    y = Tensor(aligned((64,), np.float32))
+    for negative in (False, True, False):
+        imaginary = Tensor(aligned((130,), np.float32)[1:129:2], negative)
+        if negative:
+            with pytest.raises(kt.ArgumentError, match="negatives"):
+                scaled(imaginary, y)
+        else:
+            scaled(imaginary, y)
+    assert len(cuda.started) == 2
+
+
+# ---- calls that go straight to a function written for them
+
+
+def test_names_of_constants_that_mean_something_else(cuda: Fake) -> None:
+    """A constant may have the name of a global that a helper reads, or of what the written function uses."""
+    space = {"kt": kt, "LIMIT": 3.0}
+    text = """
+def helper(t):
+    return t * LIMIT
+
+def body(kt_v0, x, *, LIMIT=1.0, type=0.0, args=0.0, kt_found=0.0):
+    kt.store(x, 0, helper(kt.load(kt_v0, 0, 64)) + LIMIT + type + args + kt_found)
+"""
+    exec(compile(text, "<body>", "exec"), space)
+    body = kt.kernel(space["body"])  # type: ignore[call-overload]
+    x, y = array(64), array(64)
+
+    def source(**named: float) -> str:
+        body(x, y, **named)
+        return cuda.artifacts[cuda.started[-1].function].source
+
+    first = source()
+    assert source() == first == source(LIMIT=1.0)
+    others = [source(LIMIT=2.0), source(type=1.0), source(args=5.0), source(kt_found=7.0)]
+    assert len({first, *others}) == 5
+    for _ in range(2):
+        assert [source(LIMIT=2.0), source(type=1.0), source(args=5.0), source(kt_found=7.0)] == others
+    space["LIMIT"] = 4.0
+    assert source() != first
+
+
+def test_a_closure_that_changes(cuda: Fake) -> None:
+    def make() -> tuple[Kernel, types.CellType]:
+        factor = 2.0
+
+        @kt.kernel
+        def times(x, y):
+            kt.store(y, 0, kt.load(x, 0, 64) * factor)
+
+        return times, times.function.__closure__[0]
+
+    times, factor = make()
+    x, y = array(64), array(64)
+
+    def source() -> str:
+        times(x, y)
+        return cuda.artifacts[cuda.started[-1].function].source
+
+    first = source()
+    assert source() == first and len(cuda.launched) == 1
+    factor.cell_contents = 3.0
+    assert source() != first and source() != first and len(cuda.launched) == 2
+    del factor.cell_contents
+    with pytest.raises(NameError):
+        source()
+
+
+def test_arguments_by_name_and_patterns_in_turn(cuda: Fake) -> None:
+    scaled = kernel()
+    x, y = array(64), array(64)
+    for _ in range(4):
+        for call in (
+            lambda: scaled(x, y),
+            lambda: scaled(x, y=y),
+            lambda: scaled(y=y, x=x),
+            lambda: scaled(x, y, B=32),
+            lambda: scaled(x, y, None),
+            lambda: scaled(x, y, 2.0, plus=1.0, B=32),
+            lambda: scaled(x, y, plus=1.0, B=32, by=2.0),
+            lambda: scaled(x, y, on="cuda"),
+        ):
+            run = call()
+            seen = cuda.started[-1]
+            assert (seen.parameters["x"], seen.parameters["y"]) == (address(x), address(y))
+            assert seen.blocks == run.grid[0] == 64 // run.constants["B"]
+    assert len(cuda.started) == 32 and len(scaled.calls.patterns) == 8
+
+
+def test_a_kernel_is_still_what_it_looks_like(cuda: Fake) -> None:
+    import inspect
+    import pickle
+
+    scaled = kernel()
+    for _ in range(2):
+        assert callable(scaled) and list(inspect.signature(scaled).parameters) == [
+            "x",
+            "y",
+            "by",
+            "B",
+            "plus",
+        ]
+        scaled(array(64), array(64))
+    assert pickle.loads(pickle.dumps(kt.kernels.matmul)) is kt.kernels.matmul

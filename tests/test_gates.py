@@ -125,6 +125,9 @@ def test_what_was_compiled_before_is_neither_planned_nor_compiled_again(empty_ca
     matmul._traces.clear()
     built(small(), replace(machine, target="cuda:sm_90a"), compile, ("1",))
     assert len(made) == 4, "and another target"
+    matmul._traces.clear()
+    built(small(), replace(machine, stages=2), compile, ("1",))
+    assert len(made) == 5, "and another machine of the same name"
 
 
 def test_what_other_code_made_is_not_taken_for_ours(tmp_path) -> None:

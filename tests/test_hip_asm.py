@@ -149,7 +149,7 @@ def counts(name: str, target: str, **constants: int) -> dict[str, float]:
 def test_main_loop_of_matmul():
     found = counts("matmul", "hip:gfx950", BM=256, BN=256, BK=32)
     assert found.get("accumulator copies", 0) == 0
-    assert found["vector"] <= 0.25
+    assert found.get("vector", 0) <= 0.25
     assert found["LDS reads"] <= 0.5
     assert found["direct to LDS"] <= 0.125
     assert found["barriers"] <= 0.125

@@ -26,9 +26,13 @@ def test_compiles_without_spills(name, arch):
     assert compiled.asm
 
 
-@pytest.mark.parametrize(("arch", "width"), [("gfx1100", 192), ("gfx1201", 192), ("gfx1201", 256)])
-def test_gradients_of_wide_heads_compile_without_spills(arch, width):
-    heads, rows = spec("bfloat16", (2, 4, 1024, width)), spec("float32", (2, 4, 1024))
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
+@pytest.mark.parametrize(
+    ("dtype", "width"),
+    [("bfloat16", 32), ("bfloat16", 192), ("bfloat16", 256), ("float32", 128), ("float32", 256)],
+)
+def test_gradients_of_heads_of_any_width_compile_without_spills(arch, dtype, width):
+    heads, rows = spec(dtype, (2, 4, 1024, width)), spec("float32", (2, 4, 1024))
     arguments = (heads, heads, heads, heads, rows, rows, heads, heads)
     taken = library("attention_backward_kv").resources(f"hip:{arch}", *arguments, scale=0.1, right=0)
     assert taken["spilled"] == taken["scalar_spills"] == 0

@@ -346,6 +346,28 @@ def test_too_many_threads_are_an_error_and_not_silence(mac) -> None:
         library("softmax")(x, y, on="metal")
 
 
+@pytest.mark.parametrize(
+    ("dtype", "width", "names"),
+    [
+        ("bfloat16", 192, ("attention_forward", "attention_backward_kv", "attention_backward_q")),
+        ("bfloat16", 256, ("attention_forward", "attention_backward_q")),
+        ("float32", 128, ("attention_forward", "attention_backward_kv", "attention_backward_q")),
+        ("float32", 192, ("attention_forward", "attention_backward_q")),
+        ("float32", 256, ("attention_forward",)),
+    ],
+)
+def test_heads_fit_into_registers(dtype: str, width: int, names: tuple[str, ...]) -> None:
+    heads, rows = spec(dtype, (2, 4, 1024, width)), spec("float32", (2, 4, 1024))
+    arguments = {
+        "attention_forward": (*[heads] * 4, rows),
+        "attention_backward_kv": (*[heads] * 4, rows, rows, heads, heads),
+        "attention_backward_q": (*[heads] * 4, rows, rows, heads),
+    }
+    for name in names:
+        taken = library(name).resources("metal", *arguments[name], scale=0.1, right=0)
+        assert taken["predicted_registers"] <= 128 and taken["shared_bytes"] <= 32768
+
+
 def test_more_threadgroup_memory_than_planned_is_an_error(mac) -> None:
     x, y = RNG.random((32, 100), np.float32), np.zeros((32, 100), np.float32)
     mac.DEVICES[0].shared_bytes = 4096

@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from fake_cuda import Fake, aligned, install, ndarray
+from fake_cuda import Fake, Tensor, aligned, install, ndarray
 
 import kittens as kt
 from kittens import ops
@@ -26,11 +26,27 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
         getattr(ops, name).calls.clear()
 
 
-def a(*shape: int, dtype: Any = np.float32) -> ndarray:
-    return ndarray(aligned(shape, dtype))
+Array = ndarray | Tensor
+library = ["cupy"]  # whose arrays `a` makes
 
 
-def heads(n: int = 16, h: int = 2) -> ndarray:
+def a(*shape: int, dtype: Any = np.float32) -> Any:
+    return (ndarray if library == ["cupy"] else Tensor)(aligned(shape, dtype))
+
+
+def at(x: Any) -> int:
+    return x.data.ptr if isinstance(x, ndarray) else x.data_ptr()
+
+
+@pytest.fixture(params=["cupy", "torch"])
+def of(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The library of arrays."""
+    library[:] = [request.param]
+    yield request.param
+    library[:] = ["cupy"]
+
+
+def heads(n: int = 16, h: int = 2) -> Any:
     return a(2, h, n, 32, dtype=BF16)
 
 
@@ -81,16 +97,12 @@ def launches(cuda: Fake, call: Any, args: Any, named: Any) -> tuple[list[Any], A
     cuda.started.clear()
     result = call(*args, **named)
     returned = result if isinstance(result, tuple) else (result,)
-    arrays = [x for x in (*args, *named.values(), *returned) if isinstance(x, ndarray)]
+    arrays = [x for x in (*args, *named.values(), *returned) if isinstance(x, Array)]
     said = []
     for s in cuda.started:
         parameters = {}
         for name, value in s.parameters.items():
-            near = [
-                (i, value - x.data.ptr)
-                for i, x in enumerate(arrays)
-                if 0 <= value - x.data.ptr < x.host.nbytes
-            ]
+            near = [(i, value - at(x)) for i, x in enumerate(arrays) if 0 <= value - at(x) < x.host.nbytes]
             inner = ("inner",) if value > 1 << 32 else value  # memory that the call made for itself
             parameters[name] = near[-1] if near else inner
         said.append((cuda.artifacts[s.function].source, s.blocks, s.threads, s.shared, parameters))
@@ -98,7 +110,7 @@ def launches(cuda: Fake, call: Any, args: Any, named: Any) -> tuple[list[Any], A
 
 
 @pytest.mark.parametrize(("name", "make"), CASES, ids=[f"{n}{i}" for i, (n, _) in enumerate(CASES)])
-def test_repeated_calls_launch_the_same(cuda: Fake, name: str, make: Any) -> None:
+def test_repeated_calls_launch_the_same(cuda: Fake, of: str, name: str, make: Any) -> None:
     operation = getattr(ops, name)
     recorded, _ = launches(cuda, operation, *make())
     (pattern,) = operation.calls.patterns.values()
@@ -108,8 +120,8 @@ def test_repeated_calls_launch_the_same(cuda: Fake, name: str, make: Any) -> Non
     assert len(pattern.calls) == 1 and operation.calls.latest(args, None, named) is not None
     whole, other = launches(cuda, operation.__wrapped__, args, named)
     assert repeated == whole == recorded and recorded
-    for x, y in zip(*([r] if isinstance(r, ndarray) else r for r in (result, other)), strict=True):
-        assert (x.shape, x.strides, x.dtype) == (y.shape, y.strides, y.dtype)
+    for x, y in zip(*([r] if isinstance(r, Array) else r for r in (result, other)), strict=True):
+        assert type(x) is type(y) and x.host.dtype == y.host.dtype and x.host.strides == y.host.strides
     if "out" in named:
         assert result is named["out"]
 
@@ -176,7 +188,7 @@ def test_a_kernel_that_forgot_is_asked_again(cuda: Fake, monkeypatch: pytest.Mon
     name = next(n for p, n, v, c in activation._captured.bindings if isinstance(p, dict) and callable(v))
     space = activation.function.__globals__
     original = space[name]
-    monkeypatch.setitem(space, name, lambda *args: original(*args))
+    monkeypatch.setitem(space, name, lambda *args, **named: original(*args, **named))
     ops.relu(x)
     assert len(cuda.launched) == before + 1
     ops.relu(x)

@@ -43,6 +43,11 @@ def test_functions_that_the_compiler_calls_are_linked(cache: Path) -> None:
     run_convert(cache)
 
 
+def test_a_library_holds_no_more_than_it_uses(cache: Path) -> None:
+    run_convert(cache)  # or a conformance run fills disks
+    assert max(library.stat().st_size for library in cache.glob("*.so")) < 100_000
+
+
 def test_a_named_compiler_gives_the_same(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     monkeypatch.setenv("KITTENS_CLANG", f"{shlex.quote(sys.executable)} -m ziglang cc")
     run_convert(cache)

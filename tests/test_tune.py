@@ -17,9 +17,8 @@ from click.testing import CliRunner, Result
 import kittens as kt
 from kittens import plugins, runtime, tuned
 from kittens.bench import device as devices
-from kittens.bench import tune as search
 from kittens.bench.timing import Method
-from kittens.bench.tune import Found, Search
+from kittens.bench.tune import Candidate, Found, Subject, checks, search, trials
 from kittens.cli import main
 from kittens.codegen.predict import predict, work
 from kittens.conformance import Row
@@ -67,9 +66,10 @@ class Gem:
 
     def __init__(self, device: FakeDevice):
         self.device = device
-        self.seconds: dict[int, float] = {16: 2e-3, 32: 1e-3, 64: 1.5e-3}
+        self.seconds: dict[int, float] = {16: 40e-3, 32: 20e-3, 64: 30e-3}
         self.wrong: set[int] = set()
         self.wrong_from = 0  # elements
+        self.idle: set[int] = set()  # writes nothing from so many elements on
         self.refuses: set[int] = set()
         self.shipped: dict[str, int] = {}
         self.more: dict[str, tuple[int, ...]] = {}
@@ -102,8 +102,10 @@ class Gem:
         if block in self.refuses:
             raise UnavailableError(f"tiles of {block} are too large")
         arrays = {n: a.data for n, a in launch.arguments.items()}  # type: ignore[union-attr]
-        launch.kernel(**arrays, on="numpy", **launch.constants)
-        if block in self.wrong and arrays["y"].size >= self.wrong_from:
+        large = arrays["y"].size >= self.wrong_from
+        if not (block in self.idle and large):
+            launch.kernel(**arrays, on="numpy", **launch.constants)
+        if block in self.wrong and large:
             arrays["y"][-1] += 100.0
         self.device.log.append(str(block))
         self.device.busy += self.seconds[block]
@@ -123,8 +125,8 @@ def gem() -> Iterator[Gem]:
 
 
 def found_on(gem: Gem, kernel: Kernel = double, example: Example = EXAMPLE, **more: Any) -> Found:
-    method = Method(rounds=5, round_seconds=0.02, capture_below=0.0)
-    return Search(kernel, example, GEM, gem.device, method, **more).run()
+    method = Method(rounds=5, round_seconds=0.1, capture_below=0.0)
+    return search(Subject(kernel, example, GEM), gem.device, method, **more)
 
 
 def states(found: Found) -> dict[int, str]:
@@ -139,11 +141,11 @@ def test_the_fastest_right_candidate_wins(gem: Gem) -> None:
     assert found.timed and found.present.values == {"BLOCK": 16}
     assert found.winner is not None and found.winner.values == {"BLOCK": 32}
     assert states(found) == {16: "final", 32: "final", 64: "final"}
-    assert found.winner.seconds == pytest.approx([1e-3] * 5)
+    assert found.winner.seconds == pytest.approx([20e-3] * 5)
 
 
 def test_what_the_target_lists_is_tried_too(gem: Gem) -> None:
-    gem.more, gem.seconds[8] = {"BLOCK": (8, 16)}, 0.5e-3
+    gem.more, gem.seconds[8] = {"BLOCK": (8, 16)}, 10e-3
     found = found_on(gem)
     assert found.winner is not None and found.winner.values == {"BLOCK": 8}
     assert len(found.candidates) == 4
@@ -160,15 +162,15 @@ def test_a_wrong_candidate_cannot_win(gem: Gem) -> None:
 
 def test_one_that_is_wrong_at_full_size_alone_cannot_win(gem: Gem, monkeypatch: pytest.MonkeyPatch) -> None:
     small = Example((kt.spec("float32", (40,)), kt.spec("float32", (40,))))
-    arguments, _ = double.bind(small.args, {})
-    made = search._arrays(double, small, arguments, {"BLOCK": 16})
-    case = search.Case("small", double, lambda: dict(made), {})
-    monkeypatch.setattr(search, "all_cases", lambda: {"small": case})
-    gem.wrong, gem.wrong_from = {32}, 100
-    found = found_on(gem)
-    (wrong,) = (c for c in found.candidates if c.state == "wrong")
-    assert wrong.values == {"BLOCK": 32} and "at full size" in wrong.reason
-    assert found.winner is not None and found.winner.values == {"BLOCK": 64}
+    made = checks.arrays(Subject(double, small, GEM), Candidate({"BLOCK": 16}))
+    case = checks.Case("small", double, lambda: dict(made), {})
+    monkeypatch.setattr(checks, "all_cases", lambda: {"small": case})
+    for gem.wrong, gem.idle in (({32}, set()), (set(), {32})):  # or writes nothing there
+        gem.wrong_from = 100
+        found = found_on(gem)
+        (wrong,) = (c for c in found.candidates if c.state == "wrong")
+        assert wrong.values == {"BLOCK": 32} and "at full size" in wrong.reason
+        assert found.winner is not None and found.winner.values == {"BLOCK": 64}
 
 
 def test_a_kernel_whose_result_depends_on_a_tunable_is_seen(gem: Gem) -> None:
@@ -193,7 +195,7 @@ def test_what_the_target_refuses_is_left_out(gem: Gem) -> None:
 
 
 def test_a_gain_within_noise_is_none(gem: Gem) -> None:
-    gem.seconds = {16: 1e-3, 32: 0.995e-3, 64: 2e-3}
+    gem.seconds = {16: 20e-3, 32: 19.9e-3, 64: 40e-3}
     found = found_on(gem)
     assert found.winner is None
     assert any("which noise could be" in c.reason for c in found.candidates)
@@ -201,10 +203,10 @@ def test_a_gain_within_noise_is_none(gem: Gem) -> None:
 
 def test_only_the_best_run_in_the_last_race(gem: Gem) -> None:
     gem.more = {"BLOCK": tuple(range(2, 14, 2))}
-    gem.seconds |= {n: 3e-3 + n * 1e-4 for n in range(2, 14, 2)}
+    gem.seconds |= {n: 60e-3 + n * 1e-3 for n in range(2, 14, 2)}
     found = found_on(gem)
     finalists = [n for n, state in states(found).items() if state == "final"]
-    assert len(finalists) == search.FINALISTS and {16, 32, 64} <= set(finalists)
+    assert len(finalists) == trials.FINALISTS and {16, 32, 64} <= set(finalists)
     assert sum(state == "timed" for state in states(found).values()) == 5
 
 
@@ -277,12 +279,12 @@ def trusting(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         checked.append(case.constants)
         return Row(case.name, str(target), "passed", "simulated")
 
-    monkeypatch.setattr(search, "examine", passes)
+    monkeypatch.setattr(checks, "examine", passes)
     return checked
 
 
 def test_predictions_prune(trusting: list[dict[str, Any]]) -> None:
-    found = Search(library("matmul"), Example.of(library("matmul")), parse("cuda:sm_80@sim")).run()
+    found = search(Subject(library("matmul"), Example.of(library("matmul")), parse("cuda:sm_80@sim")))
     assert not found.timed
     reasons = {str(c): c.reason for c in found.candidates if c.state == "pruned"}
     assert "registers predicted, a lane has 255" in reasons["BM=256 BN=256 BK=64"]
@@ -291,10 +293,10 @@ def test_predictions_prune(trusting: list[dict[str, Any]]) -> None:
     refused = [c for c in found.candidates if c.state == "refused"]
     assert all("shared memory" in c.reason for c in refused)
     right = [c for c in found.candidates if c.state == "ranked"]
-    assert len(right) == search.FINALISTS + 1 and found.present in right
+    assert len(right) == trials.FINALISTS + 1 and found.present in right
     assert found.winner is not None and found.winner in right
     assert found.winner.prediction is not None and not found.winner.prediction.spills
-    assert len(trusting) == search.CASES * len(right)
+    assert len(trusting) == 2 * len(right)
 
 
 def test_the_cases_are_of_the_same_types_and_constants(trusting: list[dict[str, Any]]) -> None:
@@ -302,16 +304,18 @@ def test_the_cases_are_of_the_same_types_and_constants(trusting: list[dict[str, 
         trusting.clear()
         kernel = library("attention_forward")
         example = shaped(kernel, (2, 4, 1024, 64))
-        Search(kernel, Example(example.args, {**example.constants, **causal}), parse("cuda:sm_90a@sim")).run()
+        search(
+            Subject(kernel, Example(example.args, {**example.constants, **causal}), parse("cuda:sm_90a@sim"))
+        )
         assert trusting and all(c.get("right") == causal["right"] for c in trusting)
 
 
 @pytest.mark.sim
 def test_a_candidate_is_checked_in_the_simulator() -> None:
     example = Example((kt.spec("float32", (9000,)), kt.spec("float32", (9000,))))
-    found = Search(double, example, parse("cuda:sm_90a@sim")).run()
+    found = search(Subject(double, example, parse("cuda:sm_90a@sim")))
     assert {c.state for c in found.candidates} == {"ranked"}
-    found = Search(crooked, example, parse("cuda:sm_90a@sim")).run()
+    found = search(Subject(crooked, example, parse("cuda:sm_90a@sim")))
     assert states(found) == {16: "ranked", 32: "wrong", 64: "ranked"}
 
 
@@ -417,9 +421,11 @@ def test_examples_in_other_shapes() -> None:
     assert [a.shape for a in example.args] == [(64, 128), (128, 32), (64, 32)]
     example = shaped(library("layer_norm"), (10, 300))
     assert [a.shape for a in example.args] == [(10, 300), (10, 300), (300,), (300,)]
-    assert example.constants["resident"] and example.constants["BN"] == 512
+    assert example.constants["resident"] and example.constants["BN"] >= 300
     assert "resident" not in shaped(library("softmax"), (10, 30000)).constants
-    assert usual(library("softmax")).constants == {"resident": True, "BN": 4096}
+    assert (
+        usual(library("softmax")).constants["resident"] and usual(library("softmax")).constants["BN"] == 4096
+    )
     for name, extents in (("matmul", (64, 32)), ("matmul", (64, 32, 0)), ("embedding", (64, 32))):
         with pytest.raises(ArgumentError, match="shape"):
             shaped(library(name), extents)

@@ -162,7 +162,7 @@ def kittens_launch(target: Target, launch: Launch) -> Run | None:
     if target.backend != "cuda":
         return None
     # A fault of the kernel itself is reported before any device is looked for.
-    launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
+    function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
     way(target, launch.kernel.name, missing())
     if target.simulated:
         from kittens.backends.cuda.sim import VENDOR
@@ -172,7 +172,7 @@ def kittens_launch(target: Target, launch: Launch) -> Run | None:
         return Run(launch.kernel.name, str(target), "simulated", launch.grid, launch.constants)
     from kittens.backends.cuda.launch import execute
 
-    again = execute(target, launch)
+    again = execute(target, launch, function)
     return Run(launch.kernel.name, str(target), "executed", launch.grid, launch.constants, again)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import operator
+import sys
 from collections.abc import Callable
 from typing import Any
 
-from kittens.arguments import Reader, TensorArg, contiguous
+from kittens.arguments import Reader, TensorArg, contiguous, on_device
 from kittens.dtypes import DType, as_dtype
 from kittens.errors import ArgumentError
 from kittens.targets import Target
@@ -14,19 +16,11 @@ from kittens.targets import Target
 _DLPACK_DEVICES = (2, 13)  # kDLCUDA and kDLCUDAManaged
 
 
-class Device:
-    """An address on a device, and the array that keeps it alive."""
-
-    __slots__ = ("owner", "ptr")
-
-    def __init__(self, ptr: int, owner: Any):
-        self.ptr = ptr
-        self.owner = owner
-
-
 def adopt(array: Any) -> TensorArg | None:
     """Describe an array that lives on an NVIDIA GPU; None for any other."""
     library = type(array).__module__.partition(".")[0]
+    if _elsewhere(library):
+        return None
     if library == "torch":
         return _adopt_torch(array)
     if library == "cupy":
@@ -44,6 +38,14 @@ def adopt(array: Any) -> TensorArg | None:
     import cupy
 
     return adopt(cupy.from_dlpack(array))
+
+
+def _elsewhere(library: str) -> bool:
+    """Whether a library, which is in use, was built for GPUs of another vendor: its arrays look the same."""
+    module = sys.modules.get(library)
+    if library == "torch":
+        return bool(getattr(module.version, "hip", None)) if module is not None else False
+    return library == "cupy" and module is not None and bool(getattr(module.cuda.runtime, "is_hip", False))
 
 
 def _adopt_torch(tensor: Any) -> TensorArg | None:
@@ -110,14 +112,7 @@ def _describe(
     owner: Any,
     writable: bool,
 ) -> TensorArg:
-    span = None
-    if 0 not in shape:
-        reach = [s * (n - 1) for s, n in zip(strides, shape, strict=True)]
-        low, high = sum(min(0, r) for r in reach), 1 + sum(max(0, r) for r in reach)
-        span = (("cuda", device), address + dtype.bytes * low, address + dtype.bytes * high)
-    alignment = min(16, address & -address) if address else 16
-    place = _target(device)
-    return TensorArg(dtype, shape, strides, place, Device(address, owner), writable, alignment, span)
+    return on_device(owner, _target(device), dtype, shape, strides, address, writable)
 
 
 @functools.cache
@@ -128,29 +123,30 @@ def _target(device: int) -> Target:
 def reader(array: Any) -> Reader | None:
     """How arrays of the class of this one are read quickly."""
     kind = type(array)
+    if _elsewhere(kind.__module__.partition(".")[0]):
+        return None
     name = f"{kind.__module__}.{kind.__name__}"
     if name in ("torch.Tensor", "torch.nn.parameter.Parameter"):
-        where = "{x}.is_cuda" if _single() else "{x}.device"
-        key = f"{{x}}.shape, {{x}}.stride(), {{x}}.dtype, {where}, {{x}}.is_neg()"
+        # Where elements lie follows from the shape if they are contiguous. Only the imaginary parts of complex numbers can
+        # stand for their negatives, and those are not aligned.
+        strides, negative = "{x}.is_contiguous() or {x}.stride()", "{p} & 15 and {x}.is_neg()"
+        device = "{x}.is_cuda" if _single() else "{x}.device"
+        key = "{x}.shape", strides, "{x}.dtype", device, negative
         return Reader(key, "{x}.data_ptr()", empty=_torch_maker)
     if name == "cupy.ndarray":
-        # Where elements lie follows from the shape if they are contiguous.
         strides = "{x}._c_contiguous or {x}.strides" if hasattr(array, "_c_contiguous") else "{x}.strides"
-        where = "" if _single() else ", {x}.data.device_id"
-        return Reader(f"{{x}}.shape, {strides}, {{x}}.dtype{where}", "{x}.data.ptr", empty=_cupy_maker)
-    if kind.__module__.partition(".")[0] in ("torch", "cupy") or not hasattr(
-        array, "__cuda_array_interface__"
-    ):
+        devices = () if _single() else ("{x}.data.device_id",)
+        return Reader(("{x}.shape", strides, "{x}.dtype", *devices), "{x}.data.ptr", empty=_cupy_maker)
+    if name.partition(".")[0] in ("torch", "cupy") or not hasattr(array, "__cuda_array_interface__"):
         return None
-    return Reader(
-        "cuda_interface({x})", "{x}.__cuda_array_interface__['data'][0] or 0", {"cuda_interface": _key}
-    )
+    address = "{x}.__cuda_array_interface__['data'][0] or 0"
+    return Reader(("cuda_interface({x})",), address, {"cuda_interface": _key})
 
 
 def _torch_maker(shape: tuple[int, ...], dtype: DType, like: Any) -> Callable[[Any], Any]:
     import torch
 
-    return functools.partial(torch.empty, shape, dtype=getattr(torch, dtype.name), device=like.device)
+    return operator.methodcaller("new_empty", shape, dtype=getattr(torch, dtype.name))
 
 
 def _cupy_maker(shape: tuple[int, ...], dtype: DType, like: Any) -> Callable[[Any], Any]:
@@ -179,7 +175,10 @@ def _key(array: Any) -> Any:
 
 def empty(like: Any, shape: tuple[int, ...], dtype: DType) -> Any:
     """A new array on the device where `like` lives, torch's if that is torch's and else CuPy's; None if it lives on none."""
-    if type(like).__module__.partition(".")[0] == "torch":
+    library = type(like).__module__.partition(".")[0]
+    if _elsewhere(library):
+        return None
+    if library == "torch":
         if not like.is_cuda:
             return None
         import torch

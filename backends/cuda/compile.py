@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -49,7 +50,11 @@ def version() -> str:
         _, major, minor = nvrtc.nvrtcVersion()
     except RuntimeError as error:
         raise UnavailableError(f"NVRTC could not be loaded: {error}", hint=_MISSING) from error
-    return f"{major}.{minor}"
+    # Releases of one version differ, and only their package says which it is.
+    releases = [
+        f"{name} {d.version}" for d in distributions() if "cuda-nvrtc" in (name := d.metadata["Name"] or "")
+    ]
+    return " ".join([f"{major}.{minor}", *sorted(releases)])
 
 
 def compiled(function: Function, machine: Machine) -> Artifact:

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from kittens.arguments import Argument, ScalarArg, TensorArg, check_outputs
+from kittens.arguments import Argument, OnDevice, ScalarArg, TensorArg, check_outputs
 from kittens.artifact import Artifact
-from kittens.backends.cuda.arrays import Device
 from kittens.backends.cuda.compile import compiled
 from kittens.backends.cuda.machine import machine
 from kittens.backends.cuda.prepared import Stream, devices, driver_errors, prepare
 from kittens.errors import CheckError, UnavailableError
+from kittens.ir import Function
 from kittens.runtime import Again, Launch
 from kittens.targets import Target
 
@@ -38,13 +38,12 @@ def device_arch(index: int) -> str:
     raise UnavailableError(f"compute capability {major}.{minor} is too old: 8.0 at least")
 
 
-def execute(target: Target, launch: Launch) -> Again | None:
-    """Run a launch on a GPU; returns the way to run it again, where all arrays live there.
+def execute(target: Target, launch: Launch, function: Function) -> Again | None:
+    """Run a launch of a traced kernel on a GPU; returns the way to run it again, where all arrays live there.
 
     NumPy arrays are copied there and outputs back; device arrays are used as they are.
     """
     index = _device(target)
-    function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
     artifact = compiled(function, machine(target.arch or device_arch(index)))
     return run_artifact(artifact, launch.arguments, launch.grid, index)
 
@@ -69,7 +68,9 @@ def run_artifact(
     """Run compiled code on a device, on the caller's current stream; returns how to do so again, if no array was copied."""
     check_outputs(arguments, set(artifact.written))
     given = {n: a for n, a in arguments.items() if a is not None}
-    owners = [a.data.owner for a in given.values() if isinstance(a, TensorArg) and isinstance(a.data, Device)]
+    owners = [
+        a.data.owner for a in given.values() if isinstance(a, TensorArg) and isinstance(a.data, OnDevice)
+    ]
     run = prepare(artifact, arguments, grid, index, stream_of(owners, index))
     if any(isinstance(a, TensorArg) and isinstance(a.data, np.ndarray) for a in given.values()):
         if math.prod(grid):

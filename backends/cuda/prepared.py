@@ -174,11 +174,11 @@ def prepare(
         tensor = arguments[p.name]
         assert isinstance(tensor, TensorArg) and p.map is not None, p
         finders.append(mapper(p.map, tensor, functools.partial(_spare, index)))
-    clustered = artifact.cluster > 1
+    configured = artifact.cluster > 1 or artifact.early
     pool: list[Block] = []  # threads may launch at once: each takes a block, and lists are safe to take from
 
     def new() -> Block:
-        return Block(layout, _clusters(blocks, artifact) if clustered else None)
+        return Block(layout, _configuration(blocks, artifact) if configured else None)
 
     def recover(error: Exception, start: Callable[[], None]) -> None:
         """Start again where a thread's first call to the driver found no context; else say what went wrong."""
@@ -199,12 +199,12 @@ def prepare(
         "elsewhere": elsewhere, "device": cupy.cuda.runtime.getDevice, "index": index, "kernel": kernel,
         "pointer": kernel.ptr, "blocks": blocks, "threads": artifact.threads, "shared": artifact.shared_bytes,
         "counter": counters(index) if layout.counter is not None else None,
-        "start": _start_clusters if clustered else cupy.cuda.driver.launchKernel,
+        "start": _start_configured if configured else cupy.cuda.driver.launchKernel,
         **{f"find{n}": find for n, find in enumerate(finders)},
     }  # fmt: skip
     places = tuple((place, number) for place, number, _ in layout.maps)
     launch: Callable[..., None] = _text(
-        layout.kinds, places, layout.counter, stream.text, clustered, devices() > 1, tuple(names)
+        layout.kinds, places, layout.counter, stream.text, configured, devices() > 1, tuple(names)
     )(**names)
     return launch
 
@@ -215,7 +215,7 @@ def _text(
     maps: tuple[tuple[int, int], ...],
     counter: int | None,
     stream: str,
-    clustered: bool,
+    configured: bool,
     several: bool,
     names: tuple[str, ...],
 ) -> Callable[..., Callable[..., None]]:
@@ -233,7 +233,7 @@ def _text(
     for n, (place, number) in enumerate(maps):
         lines += [f"map{n} = find{n}(v{number})", f"block.table[{place}] = map{n}[1]"]
     start = "pointer, blocks, 1, 1, threads, 1, 1, shared, stream, block.tables, 0"
-    start = f"start({'block.config, pointer, stream, block.tables' if clustered else start})"
+    start = f"start({'block.config, pointer, stream, block.tables' if configured else start})"
     lines += [
         f"stream = {stream}",
         *([f"words[{counter}] = counter(stream)"] if counter is not None else []),
@@ -254,8 +254,8 @@ def _text(
     return made["make"]
 
 
-def _start_clusters(config: Any, pointer: int, stream: int, tables: int) -> None:
-    """Start a kernel whose blocks run in clusters."""
+def _start_configured(config: Any, pointer: int, stream: int, tables: int) -> None:
+    """Start a kernel with more to say than how many blocks of how many threads."""
     import cupy
     from cuda.bindings import driver as cu
 
@@ -265,17 +265,23 @@ def _start_clusters(config: Any, pointer: int, stream: int, tables: int) -> None
         raise cupy.cuda.driver.CUDADriverError(int(error))
 
 
-def _clusters(blocks: int, artifact: Artifact) -> Any:
-    """The configuration of a launch in clusters, but for its stream."""
+def _configuration(blocks: int, artifact: Artifact) -> Any:
+    """The configuration of a launch in clusters, or of one that may start early; but for its stream."""
     from cuda.bindings import driver as cu
 
-    attribute = cu.CUlaunchAttribute()
-    attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-    size = attribute.value.clusterDim
-    size.x, size.y, size.z = artifact.cluster, 1, 1
+    attributes = []
+    if artifact.cluster > 1:
+        attributes.append(cu.CUlaunchAttribute())
+        attributes[-1].id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        size = attributes[-1].value.clusterDim
+        size.x, size.y, size.z = artifact.cluster, 1, 1
+    if artifact.early:
+        attributes.append(cu.CUlaunchAttribute())
+        attributes[-1].id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attributes[-1].value.programmaticStreamSerializationAllowed = 1
     config = cu.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = blocks, 1, 1
     config.blockDimX, config.blockDimY, config.blockDimZ = artifact.threads, 1, 1
     config.sharedMemBytes = artifact.shared_bytes
-    config.attrs, config.numAttrs = [attribute], 1
+    config.attrs, config.numAttrs = attributes, len(attributes)
     return config

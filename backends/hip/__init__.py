@@ -7,6 +7,9 @@ import os
 from importlib.util import find_spec
 from typing import Any
 
+from kittens.arguments import TensorArg
+from kittens.backends.hip import arrays
+from kittens.dtypes import DType
 from kittens.errors import UnavailableError
 from kittens.plugins import hookimpl
 from kittens.runtime import Launch, Run
@@ -43,6 +46,16 @@ def missing() -> dict[str, str]:
 @hookimpl
 def kittens_targets() -> list[TargetInfo]:
     return infos("hip", ARCHITECTURES, missing())
+
+
+@hookimpl
+def kittens_adopt(array: Any) -> TensorArg | None:
+    return arrays.adopt(array)
+
+
+@hookimpl
+def kittens_empty(like: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+    return arrays.empty(like, shape, dtype)
 
 
 @hookimpl

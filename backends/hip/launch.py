@@ -17,7 +17,7 @@ from kittens.arguments import Argument, TensorArg, check_outputs
 from kittens.artifact import Artifact
 from kittens.backends.hip.codeobject import metadata
 from kittens.backends.hip.compile import compiled
-from kittens.backends.hip.machine import machine_for
+from kittens.backends.hip.machine import far, machine, wide_machine
 from kittens.codegen.simulate import values
 from kittens.errors import CheckError, UnavailableError
 from kittens.runtime import Launch
@@ -68,8 +68,11 @@ def execute(target: Target, launch: Launch) -> None:
     """Run a launch on a GPU. NumPy arrays are copied there and back; device arrays are used as they are."""
     index = target.index or 0
     function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
-    chosen = machine_for(target.arch or device_arch(index), function, launch.arguments)
-    run_artifact(compiled(function, chosen), launch.arguments, launch.grid, index)
+    arch = target.arch or device_arch(index)
+    made = compiled(function, machine(arch))
+    if far(made.source, made.parameters, launch.arguments):
+        made = compiled(function, wide_machine(arch))
+    run_artifact(made, launch.arguments, launch.grid, index)
 
 
 def run_artifact(artifact: Artifact, arguments: dict[str, Argument], grid: Sequence[int], index: int) -> None:

@@ -124,7 +124,12 @@ def machine_for(arch: str, function: Function, arguments: dict[str, Argument]) -
     source = planned(function, near)[1]
     if not far(source.text, source.parameters, arguments):
         return near
-    return replace(near, target=f"hip:{arch} (far rows)", linear=(), buffers=(), narrow=False)
+    return wide_machine(arch)
+
+
+def wide_machine(arch: str) -> Machine:
+    """The machine for arguments that the usual one does not take."""
+    return replace(machine(arch), target=f"hip:{arch} (far rows)", linear=(), buffers=(), narrow=False)
 
 
 def far(text: str, parameters: Sequence[Parameter], arguments: dict[str, Argument]) -> bool:

@@ -1,6 +1,7 @@
 """Shipped tile sizes, by architecture, kernel and bytes in a row of its widest operand.
 
-Attention's are the largest of a few that compile without spills and fit in LDS. The matrix product's are
+Attention's are the largest of a few that compile without spills and fit in LDS; where an architecture has no instruction
+for float32, its products need others. The matrix product's are
 256x256 where both sides have them: fewer LDS reads for each matrix instruction (bench/NOTES.md).
 """
 
@@ -42,16 +43,18 @@ _ATTENTION: dict[str, dict[str, _Sizes]] = {
     "gfx1100": {
         "attention_forward": ((128, 64, 32), (256, 64, 32), (512, 32, 16), (1024, 16, 16)),
         "attention_backward_q": ((128, 64, 32), (256, 32, 32), (512, 32, 16), (768, 16, 16), (1024, 8, 8)),
-        "attention_backward_kv": ((384, 16, 32), (768, 16, 16), (1024, 8, 8)),
+        "attention_backward_kv": ((64, 32, 32), (512, 16, 32)),
+        "attention_backward_kv float32": ((384, 16, 32), (512, 8, 16), (768, 16, 16), (1024, 8, 8)),
     },
     "gfx1201": {
         "attention_forward": ((128, 64, 64), (256, 32, 32), (512, 32, 16), (1024, 16, 16)),
         "attention_backward_q": ((128, 64, 32), (256, 32, 32), (512, 32, 16), (768, 16, 16), (1024, 8, 8)),
-        "attention_backward_kv": (
+        "attention_backward_kv": ((64, 64, 32), (128, 64, 64), (256, 32, 64), (512, 16, 32)),
+        "attention_backward_kv float32": (
             (128, 64, 64),
             (256, 32, 64),
             (384, 16, 32),
-            (512, 16, 32),
+            (512, 8, 16),
             (768, 16, 16),
             (1024, 8, 8),
         ),
@@ -66,10 +69,10 @@ def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str,
     arch = target.arch or DEFAULT
     if kernel == "matmul":
         return _matmul(arch, arguments["a"], arguments["b"])
-    sizes = _ATTENTION[arch].get(kernel)
-    if sizes is None:
+    if kernel not in _ATTENTION[arch]:
         return {}
     q, v = arguments["q"], arguments["v"]
+    sizes = _ATTENTION[arch].get(f"{kernel} {q.dtype}", _ATTENTION[arch][kernel])
     bytes_of_row = max(q.shape[-1], v.shape[-1]) * q.dtype.bytes
     if arch == "gfx950" and kernel == "attention_forward" and bytes_of_row <= 256 and q.shape[-2] >= 512:
         return {"BM": 256, "BN": 64}  # two groups of lanes on each SIMD, 32 rows each

@@ -39,7 +39,7 @@ def _heads(arguments: dict[str, Any]) -> tuple[int, int]:
 def _forward(arguments: dict[str, Any]) -> dict[str, int]:
     width, row = _heads(arguments)
     if width > 192 or row > 512:
-        return {"BM": 8, "BN": 8}
+        return {"BM": 16, "BN": 16}
     return {"BM": 64 if row <= 128 else 32, "BN": 32 if row <= 256 else 16}
 
 

@@ -44,8 +44,45 @@ def matmul(m, n, k, short, transposed):
     )  # fmt: skip
 
 
+def epilogue(n):
+    """gelu(x @ w.T + bias), as in a feed-forward layer; the peers are torch's, which rounds in between."""
+
+    def inputs(device):
+        found = {"a": device.normal((n, n), "bfloat16"), "b": device.normal((n, n), "bfloat16").T}
+        return {**found, "bias": device.normal((n,), "bfloat16"), "out": device.empty((n, n), "bfloat16")}
+
+    def ours(on, a, b, bias, out):
+        return lambda: kt.ops.matmul(a, b, bias=bias, activation="gelu_tanh", out=out, on=on)
+
+    return Workload(
+        f"matmul.gelu.bf16.nt.{n}", f"gelu(a @ b + bias), {n} x {n} x {n}, bfloat16, b transposed", inputs, ours,
+        peers.MATMUL_GELU, flops=2.0 * n**3, bytes=6.0 * n * n, unit="bfloat16", tolerance=1.0,
+    )  # fmt: skip
+
+
+def scaled(n):
+    """float8 with a scale for each row of a and column of b."""
+
+    def inputs(device):
+        dtype = NAMES["fp8"]
+        found = {"a": device.normal((n, n), dtype), "b": device.normal((n, n), dtype).T}
+        scales = {"a_scale": device.uniform((n,), "float32"), "b_scale": device.uniform((n,), "float32")}
+        return {**found, **scales, "out": device.empty((n, n), "bfloat16")}
+
+    def ours(on, a, b, a_scale, b_scale, out):
+        return lambda: kt.ops.matmul(a, b, a_scale=a_scale, b_scale=b_scale, out=out, on=on)
+
+    return Workload(
+        f"matmul.fp8rows.nt.{n}", f"{n} x {n} x {n}, {NAMES['fp8']} with scales for rows and columns", inputs, ours,
+        {"cublas": peers.row_scaled_mm(False), "cublas-fast": peers.row_scaled_mm(True)},
+        flops=2.0 * n**3, bytes=4.0 * n * n, unit=NAMES["fp8"],
+    )  # fmt: skip
+
+
 WORKLOADS = [
     *(matmul(n, n, n, short, t) for short in ("bf16", "fp16") for n in _SQUARES for t in (False, True)),
     *(matmul(*shape, "bf16", t) for shape in _SHAPES for t in (False, True)),
     *(matmul(n, n, n, "fp8", True) for n in _SQUARES),
+    scaled(8192),
+    epilogue(8192),
 ]

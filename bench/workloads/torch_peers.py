@@ -86,10 +86,7 @@ def check_dropout(device, inputs, ours, theirs):
     normed = torch.nn.functional.layer_norm(
         wanted, x.shape[-1:], inputs["weight"].float(), inputs["bias"].float(), EPS
     )
-    share, count = float(kept.float().mean()), x.numel()
-    if (
-        abs(share - (1 - DROPPED)) > 6 * (DROPPED * (1 - DROPPED) / count) ** 0.5 + 1e-3
-    ):  # x near 0 tells nothing
+    if abs(float(kept.float().mean()) - (1 - DROPPED)) > 0.01:  # an addend next to 0 looks like a dropped one
         return float("inf"), float("inf")
     found = device.difference(total, wanted.to(total.dtype)), device.difference(y, normed.to(y.dtype))
     return max(f[0] for f in found), max(f[1] for f in found)
@@ -137,6 +134,24 @@ def scaled_mm(fast):
         return lambda: torch._scaled_mm(a, b, one, one, out_dtype=out.dtype, use_fast_accum=fast)
 
     return peer
+
+
+def row_scaled_mm(fast):
+    """cuBLASLt (or what torch takes for it) on float8 with a scale for each row of a and column of b."""
+
+    def peer(a, b, a_scale, b_scale, out):
+        torch = _torch()
+        rows, columns = a_scale[:, None], b_scale[None, :]
+        return lambda: torch._scaled_mm(a, b, rows, columns, out_dtype=out.dtype, use_fast_accum=fast)
+
+    return peer
+
+
+def _matmul_gelu(torch, a, b, bias):
+    return torch.nn.functional.gelu(torch.addmm(bias, a, b), approximate="tanh")
+
+
+MATMUL_GELU = both(_matmul_gelu)
 
 
 def triton_matmul(a, b, out):

@@ -147,6 +147,12 @@ def _softmaxes() -> Iterator[Case]:
         )
         yield _case(kernels.softmax, f"{dtype}/large-scores", _softmax(dtype, (5, 700), 40.0), 70000.0)
         yield _case(kernels.softmax, f"{dtype}/masked", _softmax(dtype, (6, 700), 1.0, mask=True), 70000.0)
+        for rows in (1, 4):
+            detail, constants = f"{dtype}/uneven-by-{rows}", {"BM": rows, "BN": 512}
+            make = _softmax(dtype, (6, 1300), uneven=True)
+            yield _case(kernels.softmax, detail, make, 150000.0, **constants)
+            make = _entropy(dtype, (6, 1300), uneven=True)
+            yield _case(kernels.cross_entropy_forward, detail, make, 150000.0, **constants)
         for shape in ((1, 1), (6, 700), (13, 40)):
             yield _case(
                 kernels.cross_entropy_forward,
@@ -162,9 +168,25 @@ def _softmaxes() -> Iterator[Case]:
             )
 
 
-def _softmax(dtype: DType, shape: tuple[int, ...], scale: float = 3.0, mask: bool = False):
+def _uneven(x, dtype: DType):
+    """Scores whose first block says little of the rest: rising, falling, far below after nothing, equal, NaN."""
+    n = x.shape[1]
+    ramp = np.linspace(-150, 150, n, dtype=np.float32)
+    x = x.astype(np.float32)
+    x[0], x[1] = x[0] + ramp, x[1] - ramp
+    x[2] -= 200
+    x[2, :600] = -np.inf
+    x[3], x[4, n - 1], x[5] = -np.inf, np.nan, 1e4
+    return x.astype(dtype.numpy)
+
+
+def _softmax(
+    dtype: DType, shape: tuple[int, ...], scale: float = 3.0, mask: bool = False, uneven: bool = False
+):
     def make(rng):
         x = normal(rng, shape, dtype, scale)
+        if uneven:
+            x = _uneven(x, dtype)
         if mask:
             x[:, ::3], x[1, :600] = -np.inf, -np.inf
         return {"x": In(x), "y": Out(dtype, shape)}
@@ -172,9 +194,11 @@ def _softmax(dtype: DType, shape: tuple[int, ...], scale: float = 3.0, mask: boo
     return make
 
 
-def _entropy(dtype: DType, shape: tuple[int, int], backward: bool = False):
+def _entropy(dtype: DType, shape: tuple[int, int], backward: bool = False, uneven: bool = False):
     def make(rng):
         x = normal(rng, shape, dtype, 3.0)
+        if uneven:
+            x = _uneven(x, dtype)
         label = rng.integers(0, shape[1], shape[0]).astype(np.int64)
         if shape[0] > 4:
             label[1], label[4] = -100, shape[1] - 1

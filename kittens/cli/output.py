@@ -70,3 +70,24 @@ def write_text(path: str, text: str) -> None:
         Path(path).write_text(text + "\n", "utf-8")
     except OSError as error:
         raise ArgumentError(f"cannot write the file {path}: {error.strerror or error}") from None
+
+
+def listing(found: list[tuple[str, str]], json_file: str | None) -> None:
+    """Print names and what they stand for; or write them as JSON."""
+    if json_file is not None:
+        write_text(json_file, dump([{"name": name, "description": text} for name, text in found]))
+        return
+    rows = table("benchmark", "what it times")
+    for name, text in found:
+        rows.add_row(name, text)
+    console().print(rows)
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit a person would use."""
+    if seconds != seconds:
+        return ""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= 0.9995 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-6:.3g} us"

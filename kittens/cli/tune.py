@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from kittens import plugins
-from kittens.cli.output import check_writable, console, dump, table, write_text
+from kittens.cli.output import check_writable, console, dump, duration, table, write_text
 from kittens.cli.show import find_kernel, read_argument, read_constant
 from kittens.errors import ArgumentError, UnavailableError
 from kittens.examples import Example, shaped, usual
@@ -64,7 +64,7 @@ def tune(
     from kittens import tuned
     from kittens.bench import device as devices
     from kittens.bench.timing import Method
-    from kittens.bench.tune import Search
+    from kittens.bench.tune import Subject, search
 
     check_writable(json_file)
     target = _target(on)
@@ -81,21 +81,19 @@ def tune(
         if sys.stderr.isatty():
             click.echo(f"\r\x1b[K{text[:100]}", nl=False, err=True)
 
-    search = Search(found, example, target, opened, Method(rounds=rounds), keep, tell)
-    result = search.run()
+    subject = Subject(found, example, target)
+    result = search(subject, opened, Method(rounds=rounds), keep=keep, progress=tell)
     tell("")
     kept = None
     if result.timed and result.winner is not None and not dry_run:
-        arguments, given = search.bound
-        settled = found.settle(target, arguments, given)
-        closed = {n: v for n, v in settled.items() if n not in search.open()}
+        closed = {n: v for n, v in subject.settled().items() if n not in subject.open()}
         facts = {
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "seconds": _median(result.winner),
             "before": {"constants": result.present.values, "seconds": _median(result.present)},
             **({"device": opened.name} if opened is not None else {}),
         }
-        kept = str(tuned.save(found, target, arguments, closed, result.winner.values, facts))
+        kept = str(tuned.save(found, target, subject.arguments, closed, result.winner.values, facts))
     if json_file is not None:
         write_text(json_file, dump(_data(found.name, target, result, kept)))
     if json_file != "-":
@@ -179,7 +177,6 @@ def _data(kernel: str, target: Target, result: Any, kept: str | None) -> dict[st
 def _print(result: Any, kept: str | None, dry_run: bool) -> None:
     """The candidates, best first, those that were left out last and in short; then what was found."""
     from kittens.bench.tune import STATES
-    from kittens.cli.bench import _time
 
     out = console()
     tried = [c for c in result.candidates if c.state != "pruned"]
@@ -195,7 +192,7 @@ def _print(result: Any, kept: str | None, dry_run: bool) -> None:
     for c in [*sorted(tried, key=order), *left_out[:_SHOWN]]:
         p = c.prediction
         predicted = (str(p.registers), str(p.shared_bytes), f"{p.cost / least:.2f} x") if p else ("", "", "")
-        times = (_time(_median(c)) if c.seconds else "",) if result.timed else ()
+        times = (duration(_median(c)) if c.seconds else "",) if result.timed else ()
         said = ("present values" if c is result.present else "winner" if c is result.winner else c.state) + (
             f": {c.reason.splitlines()[0]}" if c.reason else ""
         )

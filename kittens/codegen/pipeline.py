@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,12 +48,17 @@ def built(
     """
     known = _built.setdefault(function, {})
     if machine.target not in known:
-        folder = Path(compile.__code__.co_filename).resolve().parent
-        inside = (_PACKAGE / "codegen", _PACKAGE / "layouts", _PACKAGE / "device", _PACKAGE / "opset", folder)
-        parts = ("artifact", digest(*inside), machine.target, *about, _identity(function))
+        code = digest(_PACKAGE, Path(compile.__code__.co_filename).resolve().parent)
+        parts = ("artifact", code, _facts(machine), *about, _identity(function))
         made = cached(parts, lambda: compile(*planned(function, machine)).to_bytes())
         known[machine.target] = from_bytes(made)
     return known[machine.target]
+
+
+def _facts(machine: Machine) -> str:
+    """What a machine says in plain data; all else of it follows from the code."""
+    values = {f.name: getattr(machine, f.name) for f in fields(machine)}
+    return repr({k: v for k, v in values.items() if isinstance(v, (bool, int, str))})
 
 
 def _identity(function: Function) -> str:
@@ -85,6 +91,7 @@ def artifact(
         packed=source.packed,
         persistent=source.persistent,
         cluster=source.cluster,
+        early=source.early,
     )
 
 

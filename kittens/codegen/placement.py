@@ -255,14 +255,33 @@ def _choose_groups(ops: list[Op], values: list[Value], machine: Machine) -> int:
         groups = 8 if largest >= 128 * 256 or (len(products) > 1 and held > 4 * machine.lanes * 120) else 4
         rows = min(shape(op.result)[0] for op in products)
         columns = min(shape(op.result)[1] for op in products)
-        while groups > 1 and groups * 16 * 8 > rows * columns:
+        while groups > 1 and groups * _share(products, machine) > rows * columns:
             groups //= 2
+        instructed = any(machine.products_for(*2 * (dtype_of(op.operands[0]),)) for op in products)
+        while not instructed and groups < 4 and held > groups * machine.lanes * _MANY:
+            groups *= 2
         return min(groups, most)
     largest = max((v.type.size for v in values if isinstance(v.type, TileType)), default=1)
     groups = 1
     while groups < min(8, most) and groups * machine.lanes * 16 <= largest:
         groups *= 2
+    tensors = [op.operands[0].type for op in ops if op.name in ("load", "store")]
+    bits = min((t.dtype.bits for t in tensors if isinstance(t, TensorType)), default=32)
+    pieces, rest = divmod(largest, machine.lanes * (128 // bits if bits < 128 else 4))
+    while groups > 1 and not rest and pieces % groups:  # groups that got no piece would hold copies
+        groups //= 2
     return min(max(groups, 1), most)
+
+
+#: Registers of a lane that all accumulators may take before products without an instruction get more groups.
+_MANY = 48
+
+
+def _share(products: list[Op], machine: Machine) -> int:
+    """Elements of the smallest result that each group should have at least."""
+    kinds = {dtype_of(op.operands[0]) for op in products}
+    shapes = [p.product.shape for kind in kinds for p in machine.products_for(kind, kind)]
+    return min([16 * 8, *(s.m * s.n for s in shapes)])
 
 
 #: Products of signed bytes whose sum is exact in float32: 2^24 / 2^14.

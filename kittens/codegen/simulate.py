@@ -106,7 +106,14 @@ def simulate(
         given = values(artifact.parameters, arguments, grid, pointer, mapped)
         if artifact.packed:
             given = packed(artifact.parameters, given)
-        program.run(blocks, artifact.threads, given, shared_bytes=artifact.shared_bytes, order=order)
+        program.run(
+            blocks,
+            artifact.threads,
+            given,
+            shared_bytes=artifact.shared_bytes,
+            order=order,
+            cluster=artifact.cluster,
+        )
         results.append(outputs)
     for name, first in results[0].items():
         for order, other in zip(ORDERS[1:], results[1:], strict=False):

@@ -11,12 +11,16 @@ from kittens.ir import Extent, TensorType, Value
 
 @dataclass
 class Axis:
-    """One axis of a view: its stride and extent in elements, as text, and what is known of them."""
+    """One axis of a view: its stride and extent in elements, as text, and what is known of them.
+
+    of: the tensor and the axis of it that this one is, if it is a whole one.
+    """
 
     stride: str
     extent: str
     known_stride: Extent
     known_extent: Extent
+    of: tuple[Value, int] | None = None
 
 
 @dataclass
@@ -146,7 +150,13 @@ def resolve(value: Value, scalar: Callable[[Value], str]) -> Resolved:
     if op is None:
         assert isinstance(value.type, TensorType)
         axes = [
-            Axis(stride_text(value, i), extent_text(value, i), value.type.strides[i], value.type.dims[i])
+            Axis(
+                stride_text(value, i),
+                extent_text(value, i),
+                value.type.strides[i],
+                value.type.dims[i],
+                (value, i),
+            )
             for i in range(value.type.rank)
         ]
         return Resolved(value, axes=axes)
@@ -177,5 +187,6 @@ def resolve(value: Value, scalar: Callable[[Value], str]) -> Resolved:
             view.terms.append(f"kt_cut({position}, {axis.extent}) * {axis.stride}")
         axis.known_extent = Extent(divisor=min(lo, divides(op.operands[2]), whole))
         axis.extent = f"(kt_cut({end}, {axis.extent}) - kt_cut({position}, {axis.extent}))"
+    axis.of = None
     view.aligned = min(view.aligned, min(lo, whole if first != 0 else ENDLESS) * stride)
     return view

@@ -1,9 +1,9 @@
 // float32 functions in plain arithmetic, the same on every device: no vendor's library is needed, and results agree
-// from device to device. Nothing here assumes more than IEEE +, -, * and the fused multiply-add.
+// from device to device. A vendor's header that defines KT_OWN_EXP has an exp of its own, of the same quality. Nothing here assumes more than IEEE +, -, * and the fused multiply-add.
 //
 // Largest error in units of the last place, measured against float64 over dense samples of the range (test_sim_math.py):
-//   kt_soft_exp2 1, kt_exp 1.1, kt_soft_log2 1, kt_log 1, kt_soft_rsqrt 1, kt_sin 2, kt_cos 2, kt_tanh 1.5,
-//   kt_sigmoid 2.2, kt_erf 1.2; kt_div, kt_sqrt and kt_rcp are the vendor's, correctly rounded.
+//   kt_soft_exp2 1, kt_exp 1.1, kt_soft_log2 1, kt_log 1, kt_soft_rsqrt 1, kt_sin 2, kt_cos 2, kt_tanh 2.5,
+//   kt_sigmoid 2.2, kt_erf 1.8; kt_div, kt_sqrt and kt_rcp are the vendor's, correctly rounded.
 // Subnormal results are kept where the device keeps subnormals. Polynomials are weighted minimax fits.
 //
 // Needs, of the vendor's header: KT_FN, kt_u32, kt_i32, kt_u64, kt_i64, kt_bits, kt_from_bits, kt_fma, kt_div, kt_sqrt,
@@ -29,6 +29,7 @@ KT_FN float kt_soft_exp2(float x) {
   return kt_scale(kt_fma(p, f, 1.0f), kt_i32(n));
 }
 
+#ifndef KT_OWN_EXP
 KT_FN float kt_exp(float x) {
   float bounded = x < -110.0f ? -110.0f : x > 90.0f ? 90.0f : x;
   if (x != x) return x;
@@ -43,6 +44,7 @@ KT_FN float kt_exp(float x) {
   p = kt_fma(p, r * r, r);
   return kt_scale(1.0f + p, kt_i32(n));
 }
+#endif
 
 // x = m 2^e with m in [sqrt 1/2, sqrt 2); -> m - 1 and e. x is positive and finite.
 struct kt_parts {
@@ -183,45 +185,39 @@ KT_FN float kt_cos(float x) {
 
 // ---- sigmoids
 
+// exp(x) - 1 for x in -80 .. 0, to the last places of the result also near 0. No branch: most of a tile's elements would
+// not agree on one.
+KT_FN float kt_less_than_one(float x) {
+  float shifted = kt_fma(x, 1.442695022e+00f, 12582912.0f);  // 1.5 2^23: the last bits are a whole number
+  float r = kt_fma(shifted - 12582912.0f, -6.931471825e-01f, x);
+  float power = kt_from_bits((kt_bits(shifted) << 23) + 0x3f800000u), p = 1.395062253e-03f;
+  p = kt_fma(p, r, 8.368970665e-03f);
+  p = kt_fma(p, r, 4.166620383e-02f);
+  p = kt_fma(p, r, 1.666651816e-01f);
+  p = kt_fma(p, r, 5.000000096e-01f);
+  p = kt_fma(p, r * r, r);
+  return kt_fma(power, p, power - 1.0f);
+}
+KT_FN float kt_with_sign(float x, float sign) {
+  return kt_from_bits((kt_bits(x) & 0x7fffffffu) | (kt_bits(sign) & 0x80000000u));
+}
 KT_FN float kt_tanh(float x) {
-  float a = kt_abs(x);
-  if (x != x || a < 1.0e-4f) return x;  // keeps -0
-  if (a < 0.625f) {
-    float s = x * x, p = -5.716256174e-03f;
-    p = kt_fma(p, s, 2.064990973e-02f);
-    p = kt_fma(p, s, -5.374329971e-02f);
-    p = kt_fma(p, s, 1.333148903e-01f);
-    p = kt_fma(p, s, -3.333328385e-01f);
-    return kt_fma(p * s, x, x);
-  }
-  float y = a > 10.0f ? 1.0f : 1.0f - kt_div(2.0f, kt_exp(2.0f * a) + 1.0f);
-  return x < 0.0f ? -y : y;
+  float a = kt_abs(x), m = kt_less_than_one(a > 10.0f ? -20.0f : -2.0f * a);
+  return kt_with_sign(kt_div(m, 2.0f + m), x);
 }
 KT_FN float kt_sigmoid(float x) {
   float z = kt_exp(-kt_abs(x));  // never overflows
   return kt_div(x < 0.0f ? z : 1.0f, 1.0f + z);
 }
 KT_FN float kt_erf(float x) {
-  float a = kt_abs(x);
-  if (x != x) return x;
-  if (a < 0.93f) {
-    float s = x * x, p = 8.345216464e-05f;
-    p = kt_fma(p, s, -8.137435382e-04f);
-    p = kt_fma(p, s, 5.200634094e-03f);
-    p = kt_fma(p, s, -2.685927069e-02f);
-    p = kt_fma(p, s, 1.128369394e-01f);
-    p = kt_fma(p, s, -3.761263370e-01f);
-    p = kt_fma(p, s, 1.283791666e-01f);
-    return kt_fma(p, x, x);
-  }
-  float t = a > 3.95f ? 3.95f : a, p = -2.109532020e-05f;  // log(1 - erf t) + t
-  p = kt_fma(p, t, 4.344655672e-04f);
-  p = kt_fma(p, t, -4.171076534e-03f);
-  p = kt_fma(p, t, 2.511946096e-02f);
-  p = kt_fma(p, t, -1.082801384e-01f);
-  p = kt_fma(p, t, -6.333468643e-01f);
-  p = kt_fma(p, t, -1.295149501e-01f);
-  p = kt_fma(p, t, 1.746882870e-04f);
-  float y = a > 3.95f ? 1.0f : 1.0f - kt_exp(p - t);
-  return x < 0.0f ? -y : y;
+  float a = kt_abs(x), t = a > 4.0f ? 4.0f : a, p = -9.256181329e-06f;  // (-log(1 - erf t) - t) / t
+  p = kt_fma(p, t, 1.176404985e-04f);
+  p = kt_fma(p, t, -6.328339805e-04f);
+  p = kt_fma(p, t, 1.667022007e-03f);
+  p = kt_fma(p, t, -1.603903947e-04f);
+  p = kt_fma(p, t, -1.915306784e-02f);
+  p = kt_fma(p, t, 1.027778313e-01f);
+  p = kt_fma(p, t, 6.366193891e-01f);
+  p = kt_fma(p, t, 1.283791661e-01f);
+  return kt_with_sign(kt_less_than_one(-kt_fma(p, t, t)), x);
 }

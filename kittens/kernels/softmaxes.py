@@ -22,6 +22,26 @@ def online(m, l, s):
     return m_new, l * kt.exp2((m - base) * LOG2E) + kt.exp2((s - base[:, None]) * LOG2E).sum(axis=1)
 
 
+def exponentials(block, blocks, BM, BN):
+    """(base, l) for BM rows: l = sum(exp(x - base)), with a finite base for which l is neither huge nor tiny.
+
+    block(j) is block j of the rows, in float32. The base is the maximum of the first block: sums then go on without another,
+    element by element. Rows whose sums leave the middle of float32's range are summed again with a running maximum; no term
+    is so large that a sum would overflow.
+    """
+    base = finite_or_zero(block(0).max(axis=1))
+    terms = kt.zeros((BM, BN), kt.float32)
+    for j in kt.range(blocks):
+        terms += kt.exp2(kt.minimum((block(j) - base[:, None]) * LOG2E, 100.0))
+    l = terms.sum(axis=1)
+    for _ in kt.when(~((l > 2.0**-60) & (l < 2.0**60)).all(axis=0)):
+        m, l = kt.full((BM,), -kt.inf, kt.float32), kt.zeros((BM,), kt.float32)
+        for j in kt.range(blocks):
+            m, l = online(m, l, block(j))
+        base = finite_or_zero(m)
+    return base, l
+
+
 @kt.kernel(grid=lambda x, BM: (kt.cdiv(x.shape[-2], BM), count(*x.shape[:-2])))
 def softmax(
     x, y, *, resident=False, whole=False, BM=kt.tunable(4, 1, 2, 8, 16, 32), BN=kt.tunable(512, 1024, 2048)
@@ -37,13 +57,12 @@ def softmax(
         p = kt.exp2((s - s.max(axis=1)[:, None]) * LOG2E)
         kt.store(y, (i, 0), p * kt.reciprocal(p.sum(axis=1))[:, None])
         return
-    m, l = kt.full((BM,), -kt.inf, kt.float32), kt.zeros((BM,), kt.float32)
-    for j in kt.range(kt.cdiv(n, BN)):
-        m, l = online(m, l, wide(kt.load(x, (i, j), (BM, BN), pad=-kt.inf)))
+    blocks = kt.cdiv(n, BN)
+    base, l = exponentials(lambda j: wide(kt.load(x, (i, j), (BM, BN), pad=-kt.inf)), blocks, BM, BN)
     scale = kt.reciprocal(l)[:, None]
-    for j in kt.range(kt.cdiv(n, BN)):
+    for j in kt.range(blocks):
         s = wide(kt.load(x, (i, j), (BM, BN), pad=-kt.inf))
-        kt.store(y, (i, j), kt.exp2((s - m[:, None]) * LOG2E) * scale)
+        kt.store(y, (i, j), kt.exp2((s - base[:, None]) * LOG2E) * scale)
 
 
 @kt.kernel(grid=lambda x, BM: kt.cdiv(x.shape[0], BM))
@@ -57,13 +76,13 @@ def cross_entropy_forward(
     """
     i = kt.program_id()
     n, column = x.shape[1], kt.load(label, i, BM).to(kt.int64)
-    m, l = kt.full((BM,), -kt.inf, kt.float32), kt.zeros((BM,), kt.float32)
     picked = kt.zeros((BM,), kt.float32)
-    for j in kt.range(kt.cdiv(n, BN)):
-        s = wide(kt.load(x, (i, j), (BM, BN), pad=-kt.inf))
-        picked += kt.where(kt.cols(j, BN) == column[:, None], s, 0.0).sum(axis=1)
-        m, l = online(m, l, s)
-    total = finite_or_zero(m) + kt.log(l)
+    for r in range(BM):
+        row = i * BM + r
+        here = wide(kt.load(x[row, kt.load(label[row])]))
+        picked = kt.where(kt.indices(0, BM) == r, here, picked)
+    base, l = exponentials(lambda j: wide(kt.load(x, (i, j), (BM, BN), pad=-kt.inf)), kt.cdiv(n, BN), BM, BN)
+    total = base + kt.log(l)
     valid = kt.where((column >= 0) & (column < n), total - picked, kt.nan)
     kt.store(loss, i, kt.where(column == ignore_index, 0.0, valid))
     if lse is not None:

@@ -18,6 +18,10 @@ KINDS = (
     "barrier",
     "assertion",
     "crash",
+    "unfenced",
+    "product",
+    "descriptor",
+    "registers",
 )
 
 

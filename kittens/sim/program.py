@@ -23,7 +23,9 @@ ORDERS = ("forward", "reverse")
 _RANDOM = 2
 _MAX_THREADS = 1024
 _MAX_BUFFERS = 63
-_MESSAGE_BYTES = 480
+_MESSAGE_BYTES = 1200
+_MAX_GROUPS = 32
+_MAX_CLUSTER = 16
 
 
 class _Fault(ctypes.Structure):
@@ -62,6 +64,7 @@ class _Launch(ctypes.Structure):
         ("checks", ctypes.c_uint32),
         ("workers", ctypes.c_uint32),
         ("lanes", ctypes.c_uint32),
+        ("cluster", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
         ("meetings", ctypes.c_uint64),
         ("barriers", ctypes.c_uint64),
@@ -116,6 +119,7 @@ class Program:
         order: str | int = "forward",
         checks: bool = True,
         workers: int | None = None,
+        cluster: int = 1,
     ) -> Counts:
         """Run every program of the grid; arrays are changed in place.
 
@@ -124,6 +128,7 @@ class Program:
         order         of lanes, groups and programs: "forward", "reverse", or a number that seeds a random one
         checks        of shared memory: races, unwritten bytes, asynchronous copies; bounds always are checked
         workers       threads that programs are spread over; `KITTENS_SIM_WORKERS`, else one for each CPU
+        cluster       programs, neighbours along the first axis, that run side by side and reach each other's shared memory
         """
         threads = _three(block)
         total = threads[0] * threads[1] * threads[2]
@@ -131,6 +136,12 @@ class Program:
             raise ArgumentError(f"a program has 1 to {_MAX_THREADS} threads, not {total}")
         if total % self.lanes:
             raise ArgumentError(f"{total} threads are no multiple of the {self.lanes} that meet as one group")
+        if not 0 < cluster <= _MAX_CLUSTER or cluster * total > min(_MAX_THREADS, _MAX_GROUPS * self.lanes):
+            raise ArgumentError(
+                f"a cluster of {cluster} programs of {total} threads is too large to simulate"
+            )
+        if cluster > 1 and _three(grid)[0] % cluster:
+            raise ArgumentError(f"{_three(grid)[0]} programs cannot be dealt to clusters of {cluster}")
         if len(args) != len(self.parameters):
             raise ArgumentError(
                 f"{self.kernel} takes {len(self.parameters)} arguments, {len(args)} were given"
@@ -146,6 +157,7 @@ class Program:
         values.bind(launch)
         launch.shared_bytes = shared_bytes
         launch.lanes = self.lanes
+        launch.cluster = cluster
         launch.checks = checks
         launch.workers = workers or int(os.environ.get("KITTENS_SIM_WORKERS", 0)) or os.cpu_count() or 1
         launch.order, launch.seed = _order(order)

@@ -85,7 +85,7 @@ def _clang_of_zig(zig: str, level: int) -> Clang:
     if sys.platform != "linux":
         return Clang(hosted, hosted, (zig, "cc", "-shared"), heads=False, zig=zig)
     target = f"--target={platform.machine()}-linux-gnu"
-    linker = (zig, "ld.lld", "-shared", "--gc-sections")
+    linker = (zig, "ld.lld", "-shared", "--gc-sections", "--exclude-libs=ALL", "--strip-debug")
     direct = (zig, "clang", target, *_machine(level), "-nostdinc")
     return Clang(direct, hosted, linker, heads=True, zig=zig)
 
@@ -209,17 +209,9 @@ def _runtime(clang: Clang, cache: Path) -> Path:
     built = _made(cache, f"runtime-{key}.o", command)
     if clang.link[1] != "ld.lld":
         return built  # a driver adds those functions when it links
-    command = (
-        clang.zig,
-        "build-lib",
-        "-fcompiler-rt",
-        "-fPIC",
-        "-O",
-        "ReleaseFast",
-        clang.hosted[2],
-        str(built),
-    )
-    return _made(cache, f"runtime-{key}.a", command, "-femit-bin=")
+    options = ("build-lib", "-fcompiler-rt", "-fstrip", "-fPIC", "-O", "ReleaseFast", clang.hosted[2])
+    command = (clang.zig, *options, str(built))
+    return _made(cache, f"runtime-{_key(key, *options)}.a", command, "-femit-bin=")
 
 
 def _made(cache: Path, name: str, command: tuple[str, ...], output: str = "") -> Path:

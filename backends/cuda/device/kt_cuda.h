@@ -39,6 +39,7 @@ typedef kt_u8* kt_out;        // bytes of a global tensor that is written
 typedef kt_u32 kt_smem;       // an address in shared memory
 
 #ifndef KT_SIM
+#define KT_PRINT(...) printf(__VA_ARGS__)
 #define KT_ASM(meaning, ...) asm volatile(__VA_ARGS__)
 #define KT_ASM_PURE(meaning, ...) asm(__VA_ARGS__)  // no effect but its result: may be moved, or left out
 #endif
@@ -48,6 +49,6 @@ typedef kt_u32 kt_smem;       // an address in shared memory
 #include "kt_cuda_lanes.h"
 #include "kt_cuda_math.h"
 #include "kt_cuda_mma.h"
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL) && !defined(KT_SIM)
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #include "kt_cuda_async.h"
 #endif

@@ -35,6 +35,8 @@ KT_FN float kt_min(float a, float b) {
 }
 
 #include "kt_convert.h"
+#define KT_OWN_EXP
+KT_FN float kt_exp(float x);
 #include "kt_math.h"
 
 // 2; results below 2^-126 are zero. Without .ftz the instruction would need three more to scale such results.
@@ -42,6 +44,13 @@ KT_FN float kt_exp2(float x) {
   float r;
   KT_ASM_PURE((r = kt_soft_exp2(x), r = r < 0x1p-126f ? 0.0f : r), "ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
+}
+KT_FN float kt_exp(float x) {  // 2: the unit's error is least near 0, and whole powers of two are exact
+  float bounded = kt_min(kt_max(x, -105.0f), 90.0f);
+  float shifted = kt_fma(bounded, 1.442695022e+00f, 12582912.0f), n = shifted - 12582912.0f;
+  float f = kt_fma(bounded, 1.925963034e-08f, kt_fma(bounded, 1.442695022e+00f, -n)), r;
+  KT_ASM_PURE(r = kt_soft_exp2(f), "ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(f));
+  return kt_scale(r, kt_i32(kt_bits(shifted) - 0x4b400000u));
 }
 KT_FN float kt_log2(float x) { return kt_soft_log2(x); }  // see kt_math.h; lg2.approx is bad in relative terms near 1
 KT_FN float kt_rsqrt(float x) {  // 2
@@ -54,23 +63,23 @@ KT_FN float kt_rsqrt(float x) {  // 2
 
 KT_FN kt_u16 kt_f32_to_bf16(float x) {
   kt_u16 r;
-  KT_ASM_PURE(r = kt_soft_f32_to_bf16(x), "cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x));
+  KT_ASM_PURE(r = kt_soft_f32_to_bf16(kt_sim::landed(x)), "cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x));
   return r;
 }
 KT_FN kt_u32 kt_f32x2_to_bf16x2(float lo, float hi) {
   kt_u32 r;
-  KT_ASM_PURE((r = kt_soft_f32_to_bf16(lo) | kt_u32(kt_soft_f32_to_bf16(hi)) << 16),
+  KT_ASM_PURE((r = kt_soft_f32_to_bf16(kt_sim::landed(lo)) | kt_u32(kt_soft_f32_to_bf16(kt_sim::landed(hi))) << 16),
               "cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
   return r;
 }
 KT_FN kt_u16 kt_f32_to_f16(float x) {
   kt_u16 r;
-  KT_ASM_PURE(r = kt_sim::f16_bits(x), "cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x));
+  KT_ASM_PURE(r = kt_sim::f16_bits(kt_sim::landed(x)), "cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x));
   return r;
 }
 KT_FN kt_u32 kt_f32x2_to_f16x2(float lo, float hi) {
   kt_u32 r;
-  KT_ASM_PURE((r = kt_sim::f16_bits(lo) | kt_u32(kt_sim::f16_bits(hi)) << 16),
+  KT_ASM_PURE((r = kt_sim::f16_bits(kt_sim::landed(lo)) | kt_u32(kt_sim::f16_bits(kt_sim::landed(hi))) << 16),
               "cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
   return r;
 }

@@ -1,6 +1,7 @@
 // Makes CUDA source mean something to a host compiler: the words of the language, the functions that NVRTC has built in,
 // and what the instructions of the device headers do.
 #pragma once
+#include "kt_engine.h"
 #include "kt_sim_device.h"
 
 #define __global__
@@ -10,6 +11,7 @@
 #define __grid_constant__
 #define __forceinline__ inline  // the compiler knows better what pays on a CPU
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __align__(n) __attribute__((aligned(n)))
 #define __shared__ static_assert(false, "shared memory is declared by KT_SHARED_MEMORY alone");
 
@@ -24,10 +26,10 @@ struct Index {
 };
 inline Index thread_index() {
   const Worker& w = *worker;
-  u32 t = w.lane->thread;
+  u32 t = w.lane->thread % w.threads;
   return {t % w.block[0], t / w.block[0] % w.block[1], t / (w.block[0] * w.block[1])};
 }
-inline Index program_index() { return {worker->program[0], worker->program[1], worker->program[2]}; }
+inline Index program_index() { return {worker->program[0] + worker->lane->block, worker->program[1], worker->program[2]}; }
 inline Index program_size() { return {worker->block[0], worker->block[1], worker->block[2]}; }
 inline Index grid_size() { return {worker->grid[0], worker->grid[1], worker->grid[2]}; }
 
@@ -169,3 +171,5 @@ inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, 
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fsqrt_rn(float x) { return __builtin_sqrtf(x); }
 inline float __frcp_rn(float x) { return 1.0f / x; }
+
+#include "kt_hopper_shim.h"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from kittens.artifact import Parameter
 from kittens.codegen.emit import (
     elementwise,
+    factors,
     halves,
     loops,
-    masks,
     memory,
     messages,
     products,
@@ -22,7 +22,7 @@ from kittens.codegen.emit.text import fit
 from kittens.codegen.emit.writer import Source, Writer, parameters
 from kittens.codegen.plan import Plan
 
-_MODULES = (elementwise, halves, loops, masks, memory, messages, products, reductions)
+_MODULES = (elementwise, factors, halves, loops, memory, messages, products, reductions)
 #: What writes each operation, by its name; "elementwise" writes all that have no function of their own.
 HANDLERS = {name[3:]: f for module in _MODULES for name, f in vars(module).items() if name.startswith("op_")}
 HANDLERS["elementwise"] = elementwise.elementwise

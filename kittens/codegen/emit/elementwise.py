@@ -10,7 +10,7 @@ from kittens.codegen.placement import (
     is_tile,
     shape,
 )
-from kittens.codegen.positions import everywhere
+from kittens.codegen.positions import everywhere, held_by_groups
 from kittens.ir import Op
 from kittens.layouts import Tiled
 
@@ -83,10 +83,11 @@ def op_random_bits(writer: Writer, op: Op) -> None:
 
 
 def _mask(writer: Writer, op: Op, layout: Tiled) -> str | None:
-    """A scalar test that a `where` gives its first choice for a whole tile, if there is one that is worth its branch."""
+    """A test, alike in a group, that a `where` gives its first choice for all that the group holds, if one is worth its branch."""
     if op.name != "where" or not is_tile(op.operands[0]) or layout.registers < _WORTH_A_BRANCH:
         return None
-    return everywhere(op.operands[0], writer.plan.placement.implicit, writer.scalar)
+    held = held_by_groups(layout, shape(op.operands[0]), writer.table)
+    return everywhere(op.operands[0], writer.plan.placement.implicit, writer.scalar, held)
 
 
 def _own(writer: Writer, op: Op, layout: Tiled) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kittens import layouts as lay
 from kittens.codegen import cexpr
+from kittens.codegen.edges import Limit, divides, known_limit
 from kittens.codegen.emit.products import preload
 from kittens.codegen.emit.text import fit, follows, paren
 from kittens.codegen.emit.writer import Reader, Writer
@@ -74,25 +75,31 @@ def inline(writer: Writer, value: Value, env: dict[Value, str]) -> str:
 
 def window(
     writer: Writer, op: Op, extents: Sequence[int], env: dict[Value, str], alive: str = ""
-) -> tuple[Resolved, str, list[str]]:
+) -> tuple[Resolved, str, list[Limit]]:
     """Where a tile lies: its view, the name of the address of its first element, and how far each axis is inside.
 
-    Nothing is inside unless `alive`, a condition.
+    Nothing is inside unless `alive`, a condition: then, and unless the view is one, the first axis is not.
     """
     view = resolve(op.operands[0], lambda v: inline(writer, v, env))
     tensor = view.parameter.type
     assert isinstance(tensor, TensorType)
     coordinates = [inline(writer, c, env) for c in op.operands[1 : 1 + len(view.axes)]]
     terms = list(view.terms)
-    limits = []
-    for c, n, axis in zip(coordinates, extents, view.axes, strict=False):
+    limits: list[Limit] = []
+    conditions = [alive, *view.conditions] if alive else view.conditions
+    for value, c, n, axis in zip(op.operands[1:], coordinates, extents, view.axes, strict=False):
         if c != "kt_i64(0)":
             terms.append(f"kt_i64({c}) * {n} * {axis.stride}" if axis.stride != "1" else f"kt_i64({c}) * {n}")
-        limit = writer.fresh("limit")
-        condition = " && ".join([alive, *view.conditions] if alive else view.conditions)
-        text = f"kt_limit({c}, {n}, {axis.extent})"
-        writer.line(f"const int {limit} = {f'{condition} ? {text} : 0' if condition else text};")
-        limits.append(limit)
+        known = known_limit(value, n, axis, writer.loops)
+        text = f"kt_limit({c}, {n}, {axis.extent})" if known is None else str(known)
+        whole = divides(n, axis) if known is None else known in (0, n)
+        if conditions and not limits:
+            text = f"{' && '.join(conditions)} ? {text} : 0"
+        if known is None or " " in text:
+            name = writer.fresh("limit")
+            writer.line(f"const int {name} = {text};")
+            text = name
+        limits.append(Limit(text, n, whole=whole))
     at = writer.fresh(f"{view.parameter.name}_at")
     size = tensor.dtype.bytes
     total = " + ".join(terms)
@@ -142,23 +149,38 @@ def copy(
     to = f"{buffer} + {paren(lay.offset_expression(shared))}"
     guard = f"if (number < {total}) " if total % threads else ""
     if staged.width:
-        writer.line(
-            f"const int left = row < {row_limit} ? ({col_limit} - col) * {size} : 0, bytes = left < 0 ? 0 : left < {staged.width} ? left : {staged.width};"
-        )
-        source = f"bytes ? {at} + (row * {row_axis.stride} + col) * {size} : {cname(view.parameter.name)}"
+        bytes_inside = _bytes_inside(writer, staged, row_limit, col_limit)
+        source = f"{at} + (row * {row_axis.stride} + col) * {size}"
+        if not bytes_inside.isdigit():
+            writer.line(f"const int bytes = {bytes_inside};")
+            source, bytes_inside = f"bytes ? {source} : {cname(view.parameter.name)}", "bytes"
         if held:
-            writer.line(f"{guard}{held}[share] = kt_fetch_b{staged.width * 8}({source}, kt_u32(bytes));")
+            writer.line(
+                f"{guard}{held}[share] = kt_fetch_b{staged.width * 8}({source}, kt_u32({bytes_inside}));"
+            )
         else:
-            writer.line(f"{guard}kt_cp_async_b{staged.width * 8}({to}, {source}, kt_u32(bytes));")
+            writer.line(f"{guard}kt_cp_async_b{staged.width * 8}({to}, {source}, kt_u32({bytes_inside}));")
     else:
         c = cexpr.ctype(dtype_of(op.result))
         (_, _), (col_axis, _) = axes[::-1] if staged.flipped else axes
         where = f"{at} + (row * {row_axis.stride} + col * {col_axis.stride}) * {size}"
-        writer.line(
-            f"{guard}kt_put({to}, row < {row_limit} && col < {col_limit} ? kt_get_global<{c}>({where}) : {c}(0));"
-        )
+        inside = " && ".join([*row_limit.tests("row"), *col_limit.tests("col")])
+        element = f"kt_get_global<{c}>({where})"
+        writer.line(f"{guard}kt_put({to}, {f'{inside} ? {element} : {c}(0)' if inside else element});")
     writer.close()
     writer.close()
+
+
+def _bytes_inside(writer: Writer, staged: Staged, row: Limit, col: Limit) -> str:
+    """How many bytes of the piece at (row, col) lie inside: a number, or an expression."""
+    width, size = staged.width, staged.shared.itemsize
+    tests = [*row.tests("row"), *(col.tests("col") if col.whole else ())]
+    if col.whole:
+        return f"{' && '.join(tests)} ? {width} : 0" if tests else str(width)
+    writer.line(
+        f"const int left = {f'{tests[0]} ? ' if tests else ''}({col} - col) * {size}{' : 0' if tests else ''};"
+    )
+    return f"left < 0 ? 0 : left < {width} ? left : {width}"
 
 
 def _buffer(writer: Writer, staged: Staged, slot: str) -> str:
@@ -201,18 +223,19 @@ def _hold(writer: Writer, staged: Staged, env: dict[Value, str], alive: str) -> 
     return held
 
 
-def _range(writer: Writer, staged: Staged, view: Resolved, at: str, limits: list[str]) -> tuple[str, str]:
+def _range(writer: Writer, staged: Staged, view: Resolved, at: str, limits: list[Limit]) -> tuple[str, str]:
     """Name a buffer that ends with the last row inside; and the offset of (row, col), outside it if they are."""
     size = staged.shared.itemsize
-    axes = list(zip(view.axes, limits, shape(staged.load.result), strict=False))
-    (row_axis, row_limit, _), (col_axis, col_limit, cols) = axes[::-1] if staged.flipped else axes
+    axes = list(zip(view.axes, limits, strict=False))
+    (row_axis, row_limit), (_, col_limit) = axes[::-1] if staged.flipped else axes
     pitch, source = writer.fresh("pitch"), writer.fresh("source")
     writer.line(f"const kt_u32 {pitch} = kt_u32({row_axis.stride}) * {size}u;")
-    writer.line(
-        f"const kt_buffer {source} = kt_make_buffer({at}, {col_limit} > 0 ? kt_u32({row_limit}) * {pitch} : 0u);"
-    )
+    length = f"kt_u32({row_limit}) * {pitch}"
+    if not col_limit.all:
+        length = f"{col_limit} > 0 ? {length} : 0u"
+    writer.line(f"const kt_buffer {source} = kt_make_buffer({at}, {length});")
     offset = f"row * {pitch} + col * {size}u"
-    if divisor(col_axis.known_extent) % cols:  # columns outside do not follow from the buffer's end
+    if not col_limit.whole:  # columns outside do not follow from the buffer's end
         offset = f"col < kt_u32({col_limit}) ? {offset} : ~0u"
     return source, offset
 
@@ -240,7 +263,7 @@ def _put_held(writer: Writer, staged: Staged, slot: str, held: str) -> None:
 
 
 def _copy_linear(
-    writer: Writer, staged: Staged, view: Resolved, buffer: str, at: str, limits: list[str]
+    writer: Writer, staged: Staged, view: Resolved, buffer: str, at: str, limits: list[Limit]
 ) -> None:
     """Pieces land in shared memory one after the other, so each thread looks up which one belongs there."""
     shared, threads, width = staged.shared, writer.plan.threads, staged.width
@@ -280,7 +303,7 @@ def op_load(writer: Writer, op: Op) -> None:
     c = cexpr.ctype(dtype_of(result))
     if not is_tile(result):
         view, at, limits = window(writer, op, shape(result), {})
-        conditions = [f"{x} > 0" for x in limits] + (view.conditions if not limits else [])
+        conditions = [f"{x} > 0" for x in limits if not x.all] + (view.conditions if not limits else [])
         name = writer.names[result] = writer.fresh(result.name or "t")
         text = f"kt_get_global<{c}>({at})"
         if conditions:
@@ -338,6 +361,9 @@ def tile_memory(
             found = lay.runs(layout, axis, limit)
             width = vector(found)
             runs = found if width > 1 else runs
+    uniform = all(x.whole for x in limits)
+    if uniform and (scalar_tests := [t for x in limits for t in x.tests("")]):
+        writer.line(f"const bool inside = {' && '.join(scalar_tests)};")
     firsts = [run[0] for run in runs] if keep is None or width > 1 else list(keep)
     first = fit(tuple(firsts), "vec") if len(firsts) > 1 else str(firsts[0])
     for v in ["vec"] if first is not None and len(firsts) > 1 else [str(f) for f in firsts]:
@@ -356,36 +382,40 @@ def tile_memory(
             )
             or "0"
         )
-        inside = " && ".join(f"{x} < {n}" for x, n, e in zip(index, limits, extents, strict=False)) or "true"
-        writer.line(f"const bool inside = {inside};")
+        tests = [t for x, limit in zip(index, limits, strict=False) for t in limit.tests(x)]
+        if not uniform:
+            writer.line(f"const bool inside = {' && '.join(tests)};")
+        inside = "inside" if tests else "true"
         writer.line(f"const {'kt_out' if store else 'kt_in'} ptr = {at} + kt_i64({where}) * {size};")
         if store is None:
-            _load_vector(writer, op, tile, name, r, width, size)
+            _load_vector(writer, op, tile, name, r, width, inside)
         else:
-            _store_vector(writer, tile, store, r, width, size)
+            _store_vector(writer, tile, store, r, width, inside)
         writer.close()
 
 
-def _load_vector(writer: Writer, op: Op, tile: Value, name: str, r: str, width: int, size: int) -> None:
+def _load_vector(writer: Writer, op: Op, tile: Value, name: str, r: str, width: int, inside: str) -> None:
     dtype = dtype_of(tile)
     c = cexpr.ctype(dtype)
     pad = cexpr.literal(op.attrs["pad"], dtype)
     pad = pad if pad.startswith(f"{c}(") else f"{c}({pad})"
     if width == 1:
-        writer.line(f"{name}[{r}] = inside ? kt_get_global<{c}>(ptr) : {pad};")
+        element = f"kt_get_global<{c}>(ptr)"
+        writer.line(f"{name}[{r}] = {f'{inside} ? {element} : {pad}' if inside != 'true' else element};")
     else:
         macro = "KT_LOAD_VECTOR" if base(op.operands[0]).name in writer.stored else "KT_FETCH_VECTOR"
-        writer.line(f"{macro}({c}, {width}, {name}, {r}, inside, ptr, {pad});")
+        writer.line(f"{macro}({c}, {width}, {name}, {r}, {inside}, ptr, {pad});")
 
 
-def _store_vector(writer: Writer, tile: Value, read: Reader, r: str, width: int, size: int) -> None:
+def _store_vector(writer: Writer, tile: Value, read: Reader, r: str, width: int, inside: str) -> None:
     c = cexpr.ctype(dtype_of(tile))
     if width == 1:
-        writer.line(f"if (inside) kt_put_global(ptr, {c}({read(r)}));")
+        guard = "" if inside == "true" else f"if ({inside}) "
+        writer.line(f"{guard}kt_put_global(ptr, {c}({read(r)}));")
         return
     writer.line(f"{c} piece[{width}];")
     writer.line(f"KT_EACH(el, {width}) piece[el] = {read(f'{paren(r)} + el')};")
-    writer.line(f"KT_STORE_VECTOR({c}, {width}, piece, inside, ptr);")
+    writer.line(f"KT_STORE_VECTOR({c}, {width}, piece, {inside}, ptr);")
 
 
 def op_store(writer: Writer, op: Op) -> None:
@@ -395,7 +425,11 @@ def op_store(writer: Writer, op: Op) -> None:
     c = cexpr.ctype(dtype_of(tile))
     if not is_tile(tile):
         view, at, limits = window(writer, op, shape(tile), {})
-        conditions = ["tid == 0", *(f"{x} > 0" for x in limits), *(view.conditions if not limits else [])]
+        conditions = [
+            "tid == 0",
+            *(f"{x} > 0" for x in limits if not x.all),
+            *(view.conditions if not limits else []),
+        ]
         call = "kt_add_global" if add else "kt_put_global"
         writer.line(f"if ({' && '.join(conditions)}) {call}({at}, {c}({writer.scalar(tile)}));")
         return
@@ -411,8 +445,9 @@ def op_store(writer: Writer, op: Op) -> None:
         for header, r in writer.each(keep, layout.registers):
             index = writer.indices(layout, shape(tile), r)
             where = " + ".join(f"({x}) * {a.stride}" for x, a in zip(index, view.axes, strict=False))
-            inside = " && ".join(f"{x} < {n}" for x, n in zip(index, limits, strict=False))
-            writer.line(f"{header}if ({inside}) kt_add_global({at} + kt_i64({where}) * {size}, {read(r)});")
+            inside = " && ".join(t for x, limit in zip(index, limits, strict=False) for t in limit.tests(x))
+            guard = f"if ({inside}) " if inside else ""
+            writer.line(f"{header}{guard}kt_add_global({at} + kt_i64({where}) * {size}, {read(r)});")
     else:
         tile_memory(writer, op, tile, layout, "", read, keep)
     writer.close()

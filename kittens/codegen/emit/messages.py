@@ -2,17 +2,102 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from kittens.codegen import cexpr
 from kittens.codegen.emit.text import quoted
 from kittens.codegen.emit.writer import Writer
-from kittens.codegen.placement import (
-    is_tile,
-)
-from kittens.ir import Op
+from kittens.codegen.placement import dtype_of, is_tile, shape
+from kittens.dtypes import BY_NAME
+from kittens.ir import Op, Value
+
+#: Elements of a tile that are printed in a line at most.
+_IN_A_LINE = 8
 
 
 def op_print(writer: Writer, op: Op) -> None:
+    """Print by one thread. Scalars stand in the text; tiles follow it, a few elements a line, as lines alone stay whole."""
     writer.locate(op)
-    writer.line(f"// kt.device_print({op.attrs['text']!r}): on the reference only")
+    where, program = _program(writer)
+    parts = op.attrs["text"].split("{}")
+    text, values, tiles = _format(parts[0]), list(program), []
+    for x, part in zip(op.operands, parts[1:], strict=True):
+        if is_tile(x):
+            tiles.append(x)
+            text += _format(f"<{x.type}>")
+        else:
+            form, value = _element(writer.scalar(x), dtype_of(x))
+            text += form
+            values.append(value)
+        text += _format(part)
+    writer.line(f"if (tid == 0) KT_PRINT({_call(f'{where}: {text}', values)});")
+    for x in tiles:
+        _tile(writer, x, where, program)
+
+
+def _tile(writer: Writer, x: Value, where: str, program: Sequence[str]) -> None:
+    """Print a tile, by way of shared memory."""
+    extents, dtype = shape(x), dtype_of(x)
+    size, total = BY_NAME[dtype].bytes, 1
+    for n in extents:
+        total *= n
+    if x not in writer.held and x not in writer.plan.placement.implicit:
+        writer.hold(x, writer.layout_of(x))
+    layout = writer.held[x][1] if x in writer.held else writer.layout_of(x)
+    at = writer.before_scratch(total * size)
+    writer.put_all(x, lambda r: f"{at} + ({writer.linear(layout, r)}) * {size}", layout)
+    writer.line("kt_barrier();")
+    count = next(n for n in range(min(_IN_A_LINE, extents[-1]), 0, -1) if extents[-1] % n == 0)
+    index, below, forms, values = [], 1, [], []
+    for n in reversed(extents):
+        index.append(f"element / {below} % {n}")
+        below *= n
+    for i in range(count):
+        form, value = _element(f"kt_get<{cexpr.ctype(dtype)}>({at} + (element + {i}) * {size})", dtype)
+        forms.append(form)
+        values.append(value)
+    place = ", ".join(["%d"] * len(extents))
+    text = f"{where}: {_format(x.name or 'tile')}[{place}..]: {' '.join(forms)}"
+    writer.open(f"if (tid == 0) for (int element = 0; element < {total}; element += {count})")
+    writer.line(f"KT_PRINT({_call(text, [*program, *index[::-1], *values])});")
+    writer.close()
+
+
+def _program(writer: Writer) -> tuple[str, list[str]]:
+    """The format of a program's coordinates, and these."""
+    function = writer.plan.function
+    made = next(
+        (o for o in function.body.ops if o.name == "program_id" and o.results[0] in writer.names), None
+    )
+    rank = function.grid_rank
+    if made is not None:
+        coordinates = [writer.names[v] for v in made.results]
+    else:
+        coordinates, below = [], ""
+        for i in range(rank):
+            text = f"kt_program_x(){below}"
+            coordinates.append(f"{text} % kt_u32(grid_{i})" if i < rank - 1 else text)
+            below += f" / kt_u32(grid_{i})"
+    where = ", ".join(["%lld"] * rank) + ("," if rank == 1 else "")
+    return f"({where})", [f"kt_i64({c})" for c in coordinates]
+
+
+def _element(text: str, dtype: str) -> tuple[str, str]:
+    """How an element is printed: the format, and the value for it."""
+    kind = BY_NAME[dtype]
+    if kind.kind in "fs":
+        return "%.9g", cexpr.widen(text, dtype)
+    if kind.kind == "b":
+        return "%s", f'({text} ? "True" : "False")'
+    return ("%llu", f"kt_u64({text})") if kind.kind == "u" else ("%lld", f"kt_i64({text})")
+
+
+def _format(text: str) -> str:
+    return text.replace("%", "%%")
+
+
+def _call(text: str, values: Sequence[str]) -> str:
+    return ", ".join([f'{quoted(text)[:-1]}\\n"', *values])
 
 
 def op_assert(writer: Writer, op: Op) -> None:

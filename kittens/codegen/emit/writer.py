@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from kittens import layouts as lay
 from kittens.artifact import Parameter
 from kittens.codegen import cexpr
+from kittens.codegen.edges import loops_by_index
 from kittens.codegen.emit.text import (
     RESERVED,
     first_of,
@@ -44,8 +45,8 @@ from kittens.opset.elementwise import COMPARISONS
 class Source:
     """An emitted kernel: its text, its parameters in order, threads and shared bytes, and the Python lines it came from.
 
-    `packed`: the kernel takes all pointers first, and then one structure of all that is no pointer. `persistent` and
-    `cluster` are as in `Artifact`.
+    `packed`: the kernel takes all pointers first, and then one structure of all that is no pointer. `persistent`,
+    `cluster` and `early` are as in `Artifact`.
     """
 
     text: str
@@ -57,6 +58,7 @@ class Source:
     packed: bool = False
     persistent: int = 0
     cluster: int = 1
+    early: bool = False
 
     def __str__(self) -> str:
         return self.text
@@ -148,6 +150,7 @@ class Writer:
                 self.uses.setdefault(v, []).append(op)
         self.stored = plan.function.stored()
         self.owner = owners(plan.function.body)
+        self.loops = loops_by_index(plan.function.body)
         self.program = "kt_program_x()"
         self.rows = "grid_0"  # the grid's first extent; in a cluster, whose programs share a number, in steps of `cluster`
         self.cluster = 1

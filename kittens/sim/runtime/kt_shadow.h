@@ -1,9 +1,10 @@
 // What is known of every byte of shared memory, and the clocks that say which accesses are ordered.
 //
-// Each group has a clock, advanced whenever its lanes synchronise. known[g][h] is the last tick of group h that group
-// g has seen the end of, through barriers (a vector clock for each group). An access by lane l of group h at tick e is
-// ordered before one by group g if e <= known[g][h], or if it is by the same lane. Lanes of one group are ordered by
-// nothing but a synchronisation of the group: hardware may run them apart.
+// Each group has a tick, advanced whenever its lanes synchronise, and a clock: the last tick of every group that it has
+// seen the end of, through barriers. An access by lane l of group h at tick e is ordered before one by group g if
+// e <= g's clock of h, or if it is by the same lane. Lanes of one group are ordered by nothing but a synchronisation of
+// the group: hardware may run them apart. So what a single lane hands on (by arriving at a counter) is a part of a tick.
+// Copies by the engine have ticks of their own, one each.
 //
 // A byte has a stamp (who wrote it last, when) and a set of readers since. Sets are kept in a table, since many bytes
 // share one; a full barrier orders every earlier read, so it empties the table.
@@ -16,9 +17,38 @@
 
 namespace kt_sim {
 
-constexpr u32 kThreadBits = 10, kAtomicBit = 1u << 10, kPendingBit = 1u << 11, kTickShift = 12;
+// Pending: a copy that is not waited for. Engine: the copy engine wrote it, for the thread. Late: written after the
+// thread had fenced in this tick.
+constexpr u32 kThreadBits = 10, kAtomicBit = 1u << 10, kPendingBit = 1u << 11, kEngineBit = 1u << 12, kLateBit = 1u << 13;
+constexpr u32 kTickShift = 14;
 constexpr u32 kLastTick = (1u << (32 - kTickShift)) - 2;
 constexpr u32 kSeveral = 255;  // a reader entry: tick << 8 | lane + 1, or | kSeveral
+
+constexpr u32 kEngine = kMaxGroups, kClocks = kMaxGroups + 1;
+
+// What is known to have ended: every group's ticks up to `known`, and a tick's accesses by some of its lanes alone.
+struct Clock {
+  u32 known[kClocks], part_tick[kClocks];
+  u64 part_lanes[kClocks];
+
+  void join(const Clock& other, u32 groups) {
+    for (u32 h = 0; h < groups; h++) join_one(h, other);
+    join_one(kEngine, other);
+  }
+  void add_part(u32 h, u32 tick, u64 lanes) {
+    if (tick > part_tick[h]) part_tick[h] = tick, part_lanes[h] = lanes;
+    else if (tick == part_tick[h]) part_lanes[h] |= lanes;
+  }
+  bool covers(u32 h, u32 lane, u32 tick) const {
+    return tick <= known[h] || (tick <= part_tick[h] && part_lanes[h] >> lane & 1);
+  }
+
+ private:
+  void join_one(u32 h, const Clock& other) {
+    if (other.known[h] > known[h]) known[h] = other.known[h];
+    if (other.part_tick[h] > known[h]) add_part(h, other.part_tick[h], other.part_lanes[h]);
+  }
+};
 
 struct ReaderSet {
   u32 entry[kMaxGroups];
@@ -32,7 +62,9 @@ struct Shadow {
   };
   Byte* history;  // of every byte
   u32 bytes, groups;
-  u32 tick[kMaxGroups], known[kMaxGroups][kMaxGroups];
+  u32 tick[kClocks];
+  Clock clock[kMaxGroups];
+  Clock fenced;  // plain writes that a fence has made visible to the engine
   u32 first_tick;  // of this program: an older stamp means the byte is unwritten
   bool exhausted;  // a program with more synchronisations than a stamp can count: races are no longer told
 
@@ -58,7 +90,7 @@ struct Shadow {
   }
 
   void start_program(u32 group_count) {
-    u32 latest = first_tick - 1;
+    u32 latest = tick[kEngine] > first_tick - 1 ? tick[kEngine] : first_tick - 1;
     for (u32 g = 0; g < groups; g++) latest = tick[g] > latest ? tick[g] : latest;
     first_tick = latest + 1;
     if (first_tick > kLastTick / 2 || sets_next > 0x7fffffff) {
@@ -69,24 +101,36 @@ struct Shadow {
     }
     exhausted = false;
     groups = group_count;
-    for (u32 g = 0; g < groups; g++) tick[g] = first_tick;
-    for (u32 g = 0; g < groups; g++)
-      for (u32 h = 0; h < groups; h++) known[g][h] = first_tick - 1;
+    memset(&fenced, 0, sizeof fenced);
+    memset(clock, 0, sizeof clock);
+    tick[kEngine] = first_tick;
+    for (u32 g = 0; g < groups; g++) {
+      tick[g] = first_tick;
+      for (u32 h = 0; h < groups; h++) clock[g].known[h] = first_tick - 1;
+      clock[g].known[kEngine] = first_tick;
+    }
     forget_readers();
   }
 
   void forget_readers() { sets_base = sets_next; }
 
   void advance(u32 g) {  // the lanes of group g have synchronised
-    known[g][g] = tick[g];
+    clock[g].known[g] = tick[g];
+    step(g);
+  }
+  void step(u32 g) {
     if (tick[g] < kLastTick) tick[g]++;
     else exhausted = true;
   }
   void full_barrier() {
-    u32 latest = 0;
-    for (u32 g = 0; g < groups; g++) latest = tick[g] > latest ? tick[g] : latest;
+    u32 latest = 0, copies = 0;
     for (u32 g = 0; g < groups; g++) {
-      for (u32 h = 0; h < groups; h++) known[g][h] = latest;
+      latest = tick[g] > latest ? tick[g] : latest;
+      copies = clock[g].known[kEngine] > copies ? clock[g].known[kEngine] : copies;
+    }
+    for (u32 g = 0; g < groups; g++) {
+      for (u32 h = 0; h < groups; h++) clock[g].known[h] = latest;
+      clock[g].known[kEngine] = copies;
       tick[g] = latest;
       advance(g);
     }
@@ -94,8 +138,9 @@ struct Shadow {
   }
 
   bool ordered(u32 stamp_, u32 group, u32 thread, u32 lane_bits) const {
-    u32 by = stamp_ & ((1u << kThreadBits) - 1);
-    return by == thread || stamp_ >> kTickShift <= known[group][by >> lane_bits];
+    u32 by = stamp_ & ((1u << kThreadBits) - 1), at = stamp_ >> kTickShift;
+    if (stamp_ & kEngineBit) return at <= clock[group].known[kEngine];
+    return by == thread || clock[group].covers(by >> lane_bits, by & ((1u << lane_bits) - 1), at);
   }
   bool written(u32 stamp_) const { return stamp_ >> kTickShift >= first_tick; }
   u32 stamp_of(u32 group, u32 thread) const { return tick[group] << kTickShift | thread; }
@@ -104,11 +149,17 @@ struct Shadow {
   const ReaderSet& set(u32 number) const { return sets[number - sets_base]; }
 
   u32 with_reader(u32 from, u32 group, u32 lane) {
+    u32 known = known_reader(from, group, lane);
+    if (known) return known;
     u32 entry = tick[group] << 8 | (lane + 1);
-    // Mostly a lane reads bytes that the same lanes have read as those it read before.
-    if (last.from != from || last.entry != entry || last.group != group || last.to < sets_base)
-      last = {from, entry, group, find_with_reader(from, group, entry)};
+    last = {from, entry, group, find_with_reader(from, group, entry)};
     return last.to;
+  }
+  // The answer of `with_reader`, if it is that of last time (mostly a lane reads bytes that the same lanes have read as
+  // those it read before); else 0.
+  u32 known_reader(u32 from, u32 group, u32 lane) const {
+    u32 entry = tick[group] << 8 | (lane + 1);
+    return last.from == from && last.entry == entry && last.group == group && last.to >= sets_base ? last.to : 0;
   }
 
   // A thread that read the byte and is not ordered before this access: its number, or -1.
@@ -117,8 +168,9 @@ struct Shadow {
     const ReaderSet& readers_ = set(number);
     for (u32 h = 0; h < groups; h++) {
       u32 entry = readers_.entry[h], by = entry & 255;
-      if (!entry || entry >> 8 <= known[group][h]) continue;
+      if (!entry || entry >> 8 <= clock[group].known[h]) continue;
       if (h == group && by == lane + 1) continue;
+      if (by != kSeveral && clock[group].covers(h, by - 1, entry >> 8)) continue;
       if (by == kSeveral) by = h == group && lane == 0 ? 2 : 1;
       return int(h << lane_bits | (by - 1));
     }

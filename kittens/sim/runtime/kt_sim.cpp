@@ -1,58 +1,22 @@
 // The scheduler of lanes, groups and programs; barriers; the checks of shared memory; fault reports.
-#include <pthread.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "kt_fiber.h"
-#include "kt_shadow.h"
-#include "kt_sim.h"
+#include "kt_context.h"
 
 namespace kt_sim {
 
 namespace {
 
 constexpr u64 kGuard = 16 << 10;  // at the low end of a stack; pages are up to 16 KiB
-enum Order : u32 { Forward, Reverse, Random };
-
-struct BarrierState {
-  u32 arrived, threads;  // lanes that have arrived; lanes that it takes
-  u32 groups, waiting;   // bit sets of groups: all that arrived, those that wait
-  u32 known[kMaxGroups];
-  const Site* site;
-  bool any_site;
-};
-
-// State that every worker of a launch shares.
-struct Shared {
-  Launch* launch;
-  Entry entry;
-  u64 programs, next, step, offset;  // program number n is run n * step + offset, modulo programs
-  u32 faulted;
-};
-
-struct Context : Worker {
-  Shared* shared_launch;
-  Lane* lane_table;
-  Group groups[kMaxGroups];
-  u32 group_count;
-  BarrierState barriers[kBarriers];
-  Shadow shadow;
-  void* scheduler;
-  char *stacks, *stacks_mapped;  // aligned to kStack, and as the system gave them
-  u64 random, meetings, barriers_met;
-  u32 order;
-  bool faulted;
-  pthread_t thread;
-};
-
-Context& context() { return static_cast<Context&>(*worker); }  // of the fiber that asks
 
 // Of the thread, for the handler of crashes, which has a stack of its own.
 thread_local Context* thread_context;
+
+}  // namespace
 
 u64 next_random(u64& state) {  // splitmix64
   u64 z = state += 0x9e3779b97f4a7c15ull;
@@ -61,6 +25,8 @@ u64 next_random(u64& state) {  // splitmix64
   return z ^ z >> 31;
 }
 
+namespace {
+
 // ---- leaving a program with a fault: the first one of a launch is kept
 
 [[noreturn]] void leave_with(Context& c, FaultKind kind, Lane* lane, const Site* site, const char* format, va_list arguments) {
@@ -68,9 +34,10 @@ u64 next_random(u64& state) {  // splitmix64
   if (!__atomic_exchange_n(&c.shared_launch->faulted, 1, __ATOMIC_ACQ_REL)) {
     Fault& f = c.shared_launch->launch->fault;
     memcpy(f.program, c.program, sizeof f.program);
-    f.thread = lane->thread;
+    f.program[0] += lane->block;
+    f.thread = lane->thread % c.threads;
     f.lane = lane->thread & (c.lanes - 1);
-    f.group = lane->thread >> c.lane_bits;
+    f.group = f.thread >> c.lane_bits;
     f.mark = lane->mark;
     f.line = site ? site->_M_line : 0;
     f.file = site ? site->_M_file_name : "";
@@ -84,13 +51,15 @@ u64 next_random(u64& state) {  // splitmix64
   __builtin_trap();
 }
 
-[[noreturn]] void leave(Context& c, FaultKind kind, Lane* lane, const Site* site, const char* format, ...)
-    __attribute__((format(printf, 5, 6)));
+}  // namespace
+
 void leave(Context& c, FaultKind kind, Lane* lane, const Site* site, const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
   leave_with(c, kind, lane, site, format, arguments);
 }
+
+namespace {
 
 // ---- lanes of a group
 
@@ -100,8 +69,8 @@ u32 lane_at(const Context& c, const Group& g, u32 position) {
 }
 
 Lane* next_in_pass(Context& c, Group& g) {
-  while (++g.cursor < int(g.count)) {
-    Lane& l = g.lanes[lane_at(c, g, u32(g.cursor))];
+  while (g.cursor + 1 < int(g.count)) {
+    Lane& l = g.lanes[lane_at(c, g, u32(++g.cursor))];
     if (!l.done) return &l;
   }
   return nullptr;
@@ -155,11 +124,27 @@ void describe_lanes(char* to, u64 size, u64 lanes) {  // "0-3, 8"
                other->site->_M_line);
 }
 
+// A lane of the group that waits by itself, for something that has come.
+Lane* ready_lane(Context& c, Group& g) {
+  for (u32 i = 0; i < g.count; i++) {
+    Lane& l = g.lanes[lane_at(c, g, i)];
+    if (l.waiting && l.waiting->ready(c, *l.waiting)) return &l;
+  }
+  return nullptr;
+}
+
 // The pass is over: every lane of the group has returned or waits. -> the lane to go on with; null: the scheduler's turn
 Lane* finish_pass(Context& c, Group& g) {
   if (g.done == g.count) {
+    group_ends(c, g);
     g.state = Group::Done;
     return nullptr;
+  }
+  for (u32 i = 0; i < g.count; i++) {
+    if (!g.lanes[i].waiting) continue;
+    Lane* next = ready_lane(c, g);
+    if (!next) g.state = Group::Waiting;
+    return next;
   }
   Lane& first = g.lanes[0];
   bool together = g.done == 0;
@@ -190,6 +175,7 @@ void lane_main() {
   c.shared_launch->entry.run(c.shared_launch->launch->values);
   Lane& me = *c.lane;
   Group& g = *c.group;
+  lane_returns(c, me);
   me.done = true;
   g.done++;
   Lane* next = next_in_pass(c, g);
@@ -206,14 +192,12 @@ struct BarrierRequest {
   bool wait, any_site;
 };
 
-void release(Context& c, BarrierState& b) {
+void complete(Context& c, BarrierState& b) {
   if (b.groups == (c.group_count == 32 ? ~0u : (1u << c.group_count) - 1) && b.waiting == b.groups) {
     c.shadow.full_barrier();
   } else {
     for (u32 g = 0; g < c.group_count; g++) {
-      if (!(b.waiting >> g & 1)) continue;
-      for (u32 h = 0; h < c.group_count; h++)
-        if (b.known[h] > c.shadow.known[g][h] && h != g) c.shadow.known[g][h] = b.known[h];
+      if (b.waiting >> g & 1) c.shadow.clock[g].join(b.clock, c.group_count);
     }
   }
   for (u32 g = 0; g < c.group_count; g++)
@@ -232,7 +216,7 @@ void barrier_meeting(Group& g) {
       kt_sim_fault(FaultKind::Barrier, &g.lanes[i], first.site, "lanes of one group come to different barriers: %u for %u threads, %u for %u",
                    request.id, request.threads, other.id, other.threads);
   }
-  BarrierState& b = c.barriers[request.id & (kBarriers - 1)];
+  BarrierState& b = request.id == kClusterBarrier ? c.cluster_barrier : c.barriers[first.block][request.id & (kBarriers - 1)];
   u32 threads = request.threads ? request.threads : c.threads;
   if (b.arrived && b.threads != threads)
     kt_sim_fault(FaultKind::Barrier, &first, first.site, "barrier %u is met for %u threads here, for %u at %s:%u", request.id, threads,
@@ -249,18 +233,17 @@ void barrier_meeting(Group& g) {
   b.groups |= 1u << g.index;
   // What this group has done is seen by those that wait; its lanes are in step too.
   c.shadow.advance(g.index);
-  for (u32 h = 0; h < c.group_count; h++)
-    if (c.shadow.known[g.index][h] > b.known[h]) b.known[h] = c.shadow.known[g.index][h];
+  b.clock.join(c.shadow.clock[g.index], c.group_count);
   if (request.wait) {
     b.waiting |= 1u << g.index;
     g.state = Group::Blocked;
   }
   if (b.arrived > threads)
     kt_sim_fault(FaultKind::Barrier, &first, first.site, "barrier %u is reached by %u threads, more than its %u", request.id, b.arrived, threads);
-  if (b.arrived == threads) release(c, b);
+  if (b.arrived == threads) complete(c, b);
 }
 
-[[noreturn]] void report_stuck(Context& c) {
+[[noreturn]] void report_stuck_at_barriers(Context& c) {
   Group *blocked = nullptr, *returned = nullptr, *apart = nullptr;
   u32 waiting = 0;
   for (u32 i = 0; i < c.group_count; i++) {
@@ -282,13 +265,54 @@ void barrier_meeting(Group& g) {
   kt_sim_fault(FaultKind::Barrier, lane, s, "%u threads wait for ever at this barrier, which expects more than there are", waiting);
 }
 
+// Where a group stands that waits, and what for.
+void describe_group(Context& c, Group& g, char* to, u64 size) {
+  if (g.state == Group::Blocked) {
+    snprintf(to, size, "at the barrier at %s:%u", g.barrier_site->_M_file_name, g.barrier_site->_M_line);
+    return;
+  }
+  for (u32 i = 0; i < g.count; i++) {
+    Lane& l = g.lanes[i];
+    if (!l.waiting) continue;
+    int n = snprintf(to, size, "at %s, %s:%u, ", l.function, l.site->_M_file_name, l.site->_M_line);
+    if (n > 0 && u64(n) < size) l.waiting->describe(c, *l.waiting, to + n, size - u64(n));
+    return;
+  }
+  to[0] = 0;
+}
+
+[[noreturn]] void report_stuck(Context& c) {
+  char text[1100], here[300], other[300], who[80];
+  u64 at = 0, told = 0;
+  Lane* lane = nullptr;
+  for (u32 i = 0; i < c.group_count; i++) {
+    Group& g = c.groups[i];
+    if (g.state == Group::Waiting && !lane)
+      for (u32 l = 0; l < g.count && !lane; l++) lane = g.lanes[l].waiting ? &g.lanes[l] : nullptr;
+    if ((g.state != Group::Waiting && g.state != Group::Blocked) || told >> i & 1) continue;
+    describe_group(c, g, here, sizeof here);
+    u64 same = 0;
+    for (u32 j = i; j < c.group_count; j++) {
+      if (c.groups[j].state != Group::Waiting && c.groups[j].state != Group::Blocked) continue;
+      describe_group(c, c.groups[j], other, sizeof other);
+      if (!strcmp(here, other)) same |= 1ull << j;
+    }
+    told |= same;
+    describe_lanes(who, sizeof who, same);
+    int n = snprintf(text + at, sizeof text - at, "%sgroup%s %s %s", at ? "; " : "", same & (same - 1) ? "s" : "", who, here);
+    if (n > 0 && at + u64(n) < sizeof text) at += u64(n);
+  }
+  if (!lane) report_stuck_at_barriers(c);
+  kt_sim_fault(FaultKind::Barrier, lane, lane->site, "threads wait for ever: %s", text);
+}
+
 // ---- programs
 
 Group* pick_group(Context& c) {
   u32 runnable[kMaxGroups], n = 0;
   for (u32 i = 0; i < c.group_count; i++) {
     u32 g = c.order == Reverse ? c.group_count - 1 - i : i;
-    if (c.groups[g].state != Group::Runnable) continue;
+    if (c.groups[g].state == Group::Waiting ? !ready_lane(c, c.groups[g]) : c.groups[g].state != Group::Runnable) continue;
     if (c.order != Random) return &c.groups[g];
     runnable[n++] = g;
   }
@@ -296,7 +320,7 @@ Group* pick_group(Context& c) {
 }
 
 void start_program(Context& c) {
-  for (u32 i = 0; i < c.threads; i++) {
+  for (u32 i = 0; i < c.all_threads; i++) {
     Lane& l = c.lane_table[i];
     l.done = false;
     l.mark = 0;
@@ -312,9 +336,11 @@ void start_program(Context& c) {
     g.cursor = -1;
     g.state = Group::Runnable;
   }
-  memset(c.barriers, 0, sizeof c.barriers);
-  if (c.shared_bytes) memset(c.shared, 0xff, c.shared_bytes);  // NaN in every float format
+  memset(c.barriers, 0, c.cluster * sizeof c.barriers[0]);
+  c.cluster_barrier = {};
+  memset(c.shared, 0xff, u64(c.block_stride) * c.cluster);  // NaN in every float format
   if (c.checks) c.shadow.start_program(c.group_count);
+  start_engine(c);
 }
 
 void run_program(Context& c) {
@@ -323,6 +349,7 @@ void run_program(Context& c) {
     Group* g = pick_group(c);
     if (!g) break;
     c.group = g;
+    g->state = Group::Runnable;
     c.lane = next_in_pass(c, *g);
     if (!c.lane) c.lane = finish_pass(c, *g);
     if (!c.lane) continue;
@@ -377,10 +404,12 @@ void* run_worker(void* argument) {
     u64 n = __atomic_fetch_add(&s.next, 1, __ATOMIC_RELAXED);
     if (n >= s.programs) break;
     u64 p = launch.order == Reverse ? s.programs - 1 - n : u64((unsigned __int128)n * s.step % s.programs + s.offset) % s.programs;
+    p *= c.cluster;  // clusters lie along the first axis
     c.program[0] = u32(p % launch.grid[0]);
     c.program[1] = u32(p / launch.grid[0] % launch.grid[1]);
     c.program[2] = u32(p / launch.grid[0] / launch.grid[1]);
     c.random = launch.seed * 0x9e3779b97f4a7c15ull + p;
+    c.late = launch.order == Reverse || (launch.order == Random && next_random(c.random) & 1);
     run_program(c);
     if (c.faulted) break;
   }
@@ -400,36 +429,44 @@ void open_context(Context& c, Shared& s) {
   c.lanes = launch.lanes;
   c.lane_bits = u32(__builtin_ctz(launch.lanes));
   c.threads = launch.block[0] * launch.block[1] * launch.block[2];
-  c.group_count = (c.threads + c.lanes - 1) / c.lanes;
+  c.cluster = launch.cluster;
+  c.all_threads = c.threads * c.cluster;
+  c.group_count = (c.all_threads + c.lanes - 1) / c.lanes;
   c.checks = launch.checks;
   c.order = launch.order;
   c.shared_bytes = launch.shared_bytes;
+  c.block_stride = c.shared_bytes ? (c.shared_bytes + 1023) & ~1023u : 1024;
+  u32 bytes = c.block_stride * c.cluster;
   void* shared = nullptr;
-  if (posix_memalign(&shared, 4096, c.shared_bytes ? c.shared_bytes : 1)) abort();
+  if (posix_memalign(&shared, 4096, bytes)) abort();
   c.shared = static_cast<u8*>(shared);
-  c.lane_table = static_cast<Lane*>(calloc(c.threads, sizeof(Lane)));
-  c.shadow.open(c.checks ? c.shared_bytes : 0);
-  u64 size = (c.threads + 1) * kStack;
+  c.lane_table = static_cast<Lane*>(calloc(c.all_threads, sizeof(Lane)));
+  c.shadow.open(c.checks ? bytes : 0);
+  u64 size = (c.all_threads + 1) * kStack;
   c.stacks_mapped = static_cast<char*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0));
   c.stacks = reinterpret_cast<char*>((reinterpret_cast<u64>(c.stacks_mapped) + kStack - 1) & ~(kStack - 1));
-  for (u32 i = 0; i < c.threads; i++) {
+  for (u32 i = 0; i < c.all_threads; i++) {
     *Current::slot_of(reinterpret_cast<u64>(c.stacks + i * kStack)) = &c;
     mprotect(c.stacks + i * kStack, kGuard, PROT_NONE);
     c.lane_table[i].thread = i;
+    c.lane_table[i].block = i / c.threads;
+    c.lane_table[i].base = i / c.threads * c.block_stride;
   }
   for (u32 i = 0; i < c.group_count; i++) {
-    u32 rest = c.threads - i * c.lanes;
+    u32 rest = c.all_threads - i * c.lanes;
     c.groups[i].lanes = c.lane_table + i * c.lanes;
     c.groups[i].count = rest < c.lanes ? rest : c.lanes;
     c.groups[i].index = i;
   }
+  open_engine(c);
 }
 
 void close_context(Context& c) {
-  for (u32 i = 0; i < c.threads; i++) free(c.lane_table[i].copies);
+  close_engine(c);
+  for (u32 i = 0; i < c.all_threads; i++) free(c.lane_table[i].copies);
   free(c.lane_table);
   free(c.shared);
-  munmap(c.stacks_mapped, (c.threads + 1) * kStack);
+  munmap(c.stacks_mapped, (c.all_threads + 1) * kStack);
   c.shadow.close();
 }
 
@@ -486,26 +523,45 @@ void* run_guarded(void* argument) {  // signal stacks belong to threads
 // An access to a byte that its last writer does not allow.
 [[noreturn]] __attribute__((noinline, cold)) void report_writer(Context& c, Lane* lane, const Site* site, u32 byte, Mode mode) {
   const char* verb = mode == Read ? "read" : "write";
-  u32 stamp = c.shadow.history[byte].stamp, by = stamp & (kMaxThreads - 1);
+  u32 stamp = c.shadow.history[byte].stamp, by = stamp & (kMaxThreads - 1), at = local(c, byte);
   if (!c.shadow.written(stamp))
-    kt_sim_fault(FaultKind::UnwrittenShared, lane, site, "read of byte %u of shared memory, which nobody has written", byte);
+    kt_sim_fault(FaultKind::UnwrittenShared, lane, site, "read of byte %u of shared memory, which nobody has written", at);
   if (stamp & kPendingBit)
-    kt_sim_fault(FaultKind::AsyncShared, lane, site, "%s of byte %u of shared memory while thread %u's asynchronous copy to it is not waited for",
-                 verb, byte, by);
+    kt_sim_fault(FaultKind::AsyncShared, lane, site, "%s of byte %u of shared memory while thread %u's %s to it is not waited for", verb, at, by,
+                 stamp & kEngineBit ? "copy of a tile" : "asynchronous copy");
   kt_sim_fault(FaultKind::Race, lane, site, "%s of byte %u of shared memory, written by thread %u (group %u, lane %u) with no barrier between",
-               verb, byte, by, by >> c.lane_bits, by & (c.lanes - 1));
+               verb, at, by, by >> c.lane_bits, by & (c.lanes - 1));
 }
 
 [[noreturn]] __attribute__((noinline, cold)) void report_reader(Context& c, Lane* lane, const Site* site, u32 byte, int reader) {
   kt_sim_fault(FaultKind::Race, lane, site, "write of byte %u of shared memory, read by thread %d (group %d, lane %d) with no barrier between",
-               byte, reader, reader >> c.lane_bits, reader & int(c.lanes - 1));
+               local(c, byte), reader, reader >> c.lane_bits, reader & int(c.lanes - 1));
+}
+
+// Most reads are of bytes with one history, that may be read, and the lane's last read was of bytes with the same readers.
+// -> whether this one was, and is noted; else check_shared must be asked. It is kept small: nothing here takes as long.
+inline bool usual_read(const Lane* lane, u32 offset, u32 bytes) {
+  Shadow& s = context().shadow;
+  u32 bits = context().lane_bits, thread = lane->thread, g = thread >> bits;
+  Shadow::Byte *at = s.history + offset, was = *at;
+  for (u32 i = 1; i < bytes; i++)
+    if (!(at[i] == was)) return false;
+  u32 to = s.known_reader(was.readers, g, thread & ((1u << bits) - 1));
+  if (!to || !s.written(was.stamp) || was.stamp & kPendingBit || !s.ordered(was.stamp, g, thread, bits)) return false;
+#pragma clang loop vectorize(disable) unroll(disable)
+  for (u32 i = 0; i < bytes; i++) at[i].readers = to;
+  return true;
 }
 
 template <Mode mode>
-void check_shared(Lane* lane, const Site* site, u32 offset, u32 bytes) {
+__attribute__((noinline)) void check_shared(Lane* lane, const Site* site, u32 offset, u32 bytes) {
   Context& c = context();
   Shadow& s = c.shadow;
   u32 thread = lane->thread, g = thread >> c.lane_bits, l = thread & (c.lanes - 1);
+  if (mode != Read && c.reading_count)
+    for (u32 i = offset / 16; i <= (offset + bytes - 1) / 16; i++)
+      if (c.reading[i]) report_reading(c, lane, site, i * 16);
+  u32 late = lane->fence_tick == s.tick[g] ? kLateBit : 0;
   Shadow::Byte *at = s.history + offset, *end = at + bytes;
   while (at < end) {  // by runs of bytes with the same history: there is nearly always but one
     Shadow::Byte was = *at, *from = at;
@@ -522,7 +578,7 @@ void check_shared(Lane* lane, const Site* site, u32 offset, u32 bytes) {
     } else {
       int reader = s.unordered_reader(was.readers, g, l, c.lane_bits);
       if (reader >= 0 && !s.exhausted) report_reader(c, lane, site, u32(from - s.history), reader);
-      now = {s.stamp_of(g, thread) | (mode == Atomic ? kAtomicBit : 0), 0};
+      now = {s.stamp_of(g, thread) | (mode == Atomic ? kAtomicBit : 0) | late, 0};
     }
 #pragma clang loop vectorize(disable) unroll(disable)
     for (; from < at; from++) *from = now;
@@ -532,6 +588,22 @@ void check_shared(Lane* lane, const Site* site, u32 offset, u32 bytes) {
 pthread_mutex_t crash_lock = PTHREAD_MUTEX_INITIALIZER;
 
 }  // namespace
+
+void wait_until(Context& c, Wait& wait) {
+  Lane& me = *c.lane;
+  Group& g = *c.group;
+  me.site = c.site;
+  me.function = c.function;
+  while (!wait.ready(c, wait)) {
+    me.waiting = &wait;
+    Lane* next = next_in_pass(c, g);
+    if (!next) next = finish_pass(c, g);
+    if (next != &me) go_to(c, &me.stack, next);
+    me.waiting = nullptr;
+  }
+  c.site = me.site;
+  c.function = me.function;
+}
 
 // ---- the interface
 
@@ -554,6 +626,17 @@ void kt_sim_fault(FaultKind kind, Lane* lane, const Site* site, const char* form
   va_list arguments;
   va_start(arguments, format);
   leave_with(context(), kind, lane, site, format, arguments);
+}
+
+void kt_sim_print(const char* format, ...) {
+  if (context().order != Forward) return;
+  char line[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(line, sizeof line, format, arguments);
+  va_end(arguments);
+  fputs(line, stdout);
+  fflush(stdout);
 }
 
 void kt_sim_global_fault(const void* pointer, u32 bytes, u32 write) {
@@ -585,9 +668,13 @@ void kt_sim_shared_fault(Lane* lane, const Site* site, u64 offset, u32 bytes, u3
 }
 
 void kt_sim_check_shared(Lane* lane, const Site* site, u32 offset, u32 bytes, u32 mode) {
-  if (mode == Read) check_shared<Read>(lane, site, offset, bytes);
-  else if (mode == Write) check_shared<Write>(lane, site, offset, bytes);
-  else check_shared<Atomic>(lane, site, offset, bytes);
+  if (mode == Read) {
+    if (!usual_read(lane, offset, bytes)) check_shared<Read>(lane, site, offset, bytes);
+  } else if (mode == Write) {
+    check_shared<Write>(lane, site, offset, bytes);
+  } else {
+    check_shared<Atomic>(lane, site, offset, bytes);
+  }
 }
 
 void kt_sim_group_sync(Group& group) {
@@ -627,11 +714,21 @@ void kt_sim_async_wait(u32 batches_left) {
   lane.copies_count -= done;
 }
 
+void kt_sim_cluster_barrier() {
+  BarrierRequest request{kClusterBarrier, context().all_threads, true, false};
+  kt_sim_meet(barrier_meeting, &request);
+}
+
+void kt_sim_poison_fault() {
+  Context& c = context();
+  leave(c, FaultKind::Product, nullptr, c.site, "an accumulator of a product that is not waited for is used");
+}
+
 void kt_sim_launch(Launch* launch, Entry entry) {
   Shared s{};
   s.launch = launch;
   s.entry = entry;
-  s.programs = u64(launch->grid[0]) * launch->grid[1] * launch->grid[2];
+  s.programs = u64(launch->grid[0]) * launch->grid[1] * launch->grid[2] / launch->cluster;
   s.step = 1;
   if (launch->order == Random && s.programs > 1) {
     u64 state = launch->seed;
@@ -661,3 +758,6 @@ void kt_sim_launch(Launch* launch, Entry entry) {
 
 }  // extern "C"
 }  // namespace kt_sim
+
+// One object for the whole runtime: it is compiled once and kept.
+#include "kt_engine.cpp"

@@ -48,6 +48,10 @@ enum class FaultKind : u32 {
   Barrier,
   Assertion,
   Crash,
+  Unfenced,
+  Product,
+  Descriptor,
+  Registers,
 };
 
 struct Group;
@@ -61,26 +65,38 @@ struct AsyncCopy {
   u32 offset, bytes, batch;
 };
 
+// See kt_engine.h.
+struct Wait;
+struct Outgoing;
+struct Flight;
+
 struct Lane {
   void* stack;          // saved stack pointer
   Meeting meeting;      // where it waits
   void* operand;
   const Site* site;     // of the meeting: the call of the device function that has it
   const char* function;
-  u32 thread;           // number within the program
+  u32 thread;           // number within the program; in a cluster, of all its programs
+  u32 block, base;      // number of its program in the cluster, and where that one's shared memory begins
   u32 mark;             // last KT_LOC
   bool done;
   AsyncCopy* copies;    // asynchronous copies not yet waited for, oldest first
   u32 copies_count, copies_capacity, batch;  // batch: the group of copies now being collected
+  Wait* waiting;        // for what, if it waits by itself
+  Outgoing* outgoing;   // tiles that the engine carries out of shared memory, not yet waited for, oldest first
+  u32 outgoing_count, outgoing_capacity, outgoing_batch;
+  u32 fence_tick, fence_level;  // when it last fenced its plain writes, and whether also those after the first fence
 };
 
 struct Group {
-  enum State : u32 { Runnable, Blocked, Done };
+  enum State : u32 { Runnable, Blocked, Waiting, Done };  // blocked: at a barrier; waiting: lanes are, by themselves
   Lane* lanes;
   u32 count, index, done, mask;
   int cursor;
   State state;
   const Site* barrier_site;
+  u32 registers;   // that each lane keeps
+  Flight* flight;  // products under way
 
   Lane& lane(u32 i) { return lanes[i]; }
   template <class T>
@@ -95,9 +111,12 @@ struct Extent {
 struct Worker {
   Extent extents[kMaxBuffers];
   u8* shared;
-  u32 shared_bytes, checks;
+  u32 shared_bytes, checks;  // of one program
   u32 program[3], grid[3], block[3];
-  u32 lanes, lane_bits, threads;
+  u32 lanes, lane_bits, threads;  // threads: of one program
+  u32 cluster;  // programs that run side by side and reach each other's shared memory
+  bool late;    // what runs beside the lanes does its work as late as it may, not at once
+  bool poisoned;  // accumulators have been filled with poison
   Lane* lane;
   Group* group;
   const Site* site;      // of the call of the device function now being run
@@ -130,12 +149,15 @@ extern "C" {
 // Reports the fault and leaves the program; does not return. `lane` null: the lane now running.
 [[noreturn]] void kt_sim_fault(FaultKind kind, Lane* lane, const Site* site, const char* format, ...)
     __attribute__((format(printf, 4, 5)));
+// Prints a line, in the first of the orders in which a launch is simulated.
+void kt_sim_print(const char* format, ...) __attribute__((format(printf, 1, 2)));
 // Waits for the other lanes of the group, has `meeting` done once for all of them, returns.
 void kt_sim_meet(Meeting meeting, void* operand);
 // Checks an access to shared memory against what other lanes have done to the same bytes.
 void kt_sim_check_shared(Lane* lane, const Site* site, u32 offset, u32 bytes, u32 mode);
 [[noreturn]] void kt_sim_global_fault(const void* pointer, u32 bytes, u32 write);
 [[noreturn]] void kt_sim_shared_fault(Lane* lane, const Site* site, u64 offset, u32 bytes, u32 write);
+[[noreturn]] void kt_sim_poison_fault();
 void kt_sim_group_sync(Group& group);
 void kt_sim_barrier(u32 id, u32 threads, bool wait, bool any_site);
 void kt_sim_async_begin(u32 offset, u32 bytes);
@@ -171,8 +193,28 @@ KT_SIM_CALL T load_global(const void* pointer) {
   return value;
 }
 
+// What accumulators hold while a product that writes them is under way, if it does its work late: a NaN of no other use.
+constexpr u32 kPoison = 0x7fd5a5f1;
+
+// Sees that a value about to be stored does not come from a product that nobody has waited for.
+template <class T>
+inline void check_landed(const T& value) {
+  if constexpr (sizeof(T) >= 4) {
+    if (__builtin_expect(!worker->poisoned, 1)) return;
+    u32 words[sizeof(T) / 4];
+    memcpy(words, &value, sizeof words);
+    for (u32 word : words)
+      if (__builtin_expect(word == kPoison, 0)) kt_sim_poison_fault();
+  }
+}
+inline float landed(float value) {
+  check_landed(value);
+  return value;
+}
+
 template <class T>
 KT_SIM_CALL void store_global(void* pointer, T value) {
+  check_landed(value);
   memcpy(global_at(pointer, sizeof(T), sizeof(T), 1), &value, sizeof(T));
 }
 
@@ -182,8 +224,9 @@ inline u8* shared_at(Lane& lane, const Site* site, u64 offset, u32 bytes, u32 al
   Worker& w = *worker;
   if (__builtin_expect(offset > w.shared_bytes || w.shared_bytes - offset < bytes || (offset & (align - 1)) != 0, 0))
     kt_sim_shared_fault(&lane, site, offset, bytes, mode);
-  if (w.checks) kt_sim_check_shared(&lane, site, u32(offset), bytes, mode);
-  return w.shared + offset;
+  u32 at = u32(offset) + lane.base;
+  if (w.checks) kt_sim_check_shared(&lane, site, at, bytes, mode);
+  return w.shared + at;
 }
 
 // A shared address is either a number (kSharedBase + offset) or a pointer into the program's shared memory.
@@ -201,6 +244,7 @@ KT_SIM_CALL T load_shared(Address address) {
 
 template <class T, class Address>
 KT_SIM_CALL void store_shared(Address address, T value) {
+  check_landed(value);
   u8* at = shared_at(*worker->lane, worker->site, shared_offset(address), sizeof(T), sizeof(T), Write);
   memcpy(at, &value, sizeof(T));
 }
@@ -214,8 +258,8 @@ KT_SIM_CALL void async_copy(Address address, const void* source, u32 source_byte
   if (__builtin_expect(offset > w.shared_bytes || w.shared_bytes - offset < bytes || (offset & (bytes - 1)) != 0, 0))
     kt_sim_shared_fault(w.lane, w.site, offset, bytes, Write);
   const u8* from = source_bytes ? global_at(source, source_bytes, bytes, 0) : nullptr;
-  kt_sim_async_begin(u32(offset), bytes);
-  u8* to = w.shared + offset;
+  kt_sim_async_begin(u32(offset) + w.lane->base, bytes);
+  u8* to = w.shared + offset + w.lane->base;
   if (source_bytes) memcpy(to, from, source_bytes);
   if (source_bytes < bytes) memset(to + source_bytes, 0, bytes - source_bytes);
 }
@@ -356,14 +400,14 @@ struct Fault {
   FaultKind kind;
   u32 program[3], thread, lane, group, line, mark;
   const char *file, *function;
-  char message[480];
+  char message[1200];
 };
 
 struct Launch {
   u32 grid[3], block[3];
   const void* const* values;  // values[i] points to argument i
   const Extent* extents;
-  u32 extents_count, shared_bytes, order, checks, workers, lanes;
+  u32 extents_count, shared_bytes, order, checks, workers, lanes, cluster;
   u64 seed;
   u64 meetings, barriers;     // out: how many there were
   Fault fault;                // out

@@ -11,4 +11,5 @@
   ((condition) ? (void)0                                                                                           \
                : kt_sim::kt_sim_fault(kt_sim::FaultKind::Assertion, nullptr, __builtin_source_location(), "%s",    \
                                       *#__VA_ARGS__ ? "" __VA_ARGS__ : #condition " does not hold"))
+#define KT_PRINT(...) kt_sim::kt_sim_print(__VA_ARGS__)
 #define KT_LOC(n) kt_sim::worker->lane->mark = (n)
