@@ -58,8 +58,9 @@ KT_FN void kt_bar_wait(kt_smem bar, kt_u32 parity KT_SITE) {
 }
 
 // ---- tiles between global and shared memory
-// Coordinates count elements, the contiguous axis first. What lies outside the tensor is read as zeros, which count as
-// bytes like any others, and is not written. One thread copies for all.
+// Coordinates count elements, the contiguous axis first; along it a tile begins at a multiple of 16 bytes. What lies outside
+// the tensor is read as zeros, which count as bytes like any others, and is not written; a tile may lie before the tensor's
+// beginning only when it is loaded. One thread copies for all.
 
 KT_FN void kt_map_prefetch(const kt_map& map KT_SITE) {
   KT_HERE;

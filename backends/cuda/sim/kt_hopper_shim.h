@@ -113,6 +113,8 @@ inline Transfer transfer(void (*carry)(const Transfer&), const kt_map& map, u32 
   t.bytes = check_map(*static_cast<const TensorMap*>(t.map), sizeof...(C));
   if (t.offset % 128)
     kt_sim_fault(FaultKind::Misaligned, nullptr, worker->site, "a tile at byte %u of shared memory: it must be a multiple of 128", t.offset);
+  if (t.at[0] * int(static_cast<const TensorMap*>(t.map)->element) % 16)
+    kt_sim_fault(FaultKind::Misaligned, nullptr, worker->site, "a tile that begins at element %d of a row: it must be a multiple of 16 bytes", t.at[0]);
   return t;
 }
 template <class... C>
@@ -124,6 +126,8 @@ template <bool ADD, class... C>
 inline void tile_store(const kt_map& map, u32 from, C... coordinates) {
   Transfer t = transfer(ADD ? carry_out_adding : carry_out, map, from, coordinates...);
   if (ADD && static_cast<const TensorMap*>(t.map)->element != 4) map_fault("elements that are added to are float32");
+  for (u32 i = 0; i < sizeof...(C); i++)  // an H200 ends with an illegal instruction; loads may begin before the tensor
+    if (t.at[i] < 0) kt_sim_fault(FaultKind::Descriptor, nullptr, worker->site, "no device stores a tile at a coordinate below 0: %d", t.at[i]);
   kt_sim_tile_out(&t);
 }
 inline void tile_commit() { kt_sim_tile_commit(); }
