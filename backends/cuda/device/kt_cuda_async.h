@@ -56,6 +56,17 @@ KT_FN void kt_bar_wait(kt_smem bar, kt_u32 parity KT_SITE) {
          "bra WAIT_%=;\n"
          "DONE_%=: }" ::"r"(bar), "r"(parity) : "memory");
 }
+// As kt_bar_wait, for a phase that has ended and been waited for: no time passes. It is a loop to the compiler, which moves
+// no wait for products to before it.
+KT_FN void kt_bar_again(kt_smem bar, kt_u32 parity KT_SITE) {
+  KT_HERE;
+  KT_ASM(((void)bar, (void)parity),
+         "{ .reg .pred ended;\n"
+         "AGAIN_%=: mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n"
+         "@ended bra PAST_%=;\n"
+         "bra AGAIN_%=;\n"
+         "PAST_%=: }" ::"r"(bar), "r"(parity) : "memory");
+}
 
 // ---- tiles between global and shared memory
 // Coordinates count elements, the contiguous axis first; along it a tile begins at a multiple of 16 bytes. What lies outside

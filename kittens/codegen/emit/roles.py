@@ -172,7 +172,7 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
     text += [*compute.lines, "  }", "}", ""]
     return Source(
         machine.dialect.finish("\n".join(text)), entry, parameters, threads, shared, compute.locations,
-        persistent=1, cluster=roles.cluster,
+        persistent=1, cluster=roles.cluster, early=True,
     )  # fmt: skip
 
 
@@ -457,8 +457,8 @@ def _land(writer: Compute, count: int) -> None:
     first, *others = dict.fromkeys(f.sums for f in landed)
     slots = [r for r in landed[-1].slots if r not in writer.lagging]
     late = slots[0] if landed[-1].op in writer.roles.late.values() and slots else None
-    if late is not None:  # again, at no cost: without a loop here the compiler would wait for the product much sooner
-        writer.line(f"kt_bar_wait({_bar(late, 'full')}, {late.name}_phase);")
+    if late is not None:  # else the compiler would wait for the product much sooner
+        writer.line(f"kt_bar_again({_bar(late, 'full')}, {late.name}_phase);")
     writer.line(f"kt_wgmma_wait<{len(writer.flights)}>({first});")
     for sums in others:
         writer.line(f"kt_wgmma_pin({sums});")
