@@ -59,9 +59,10 @@ class Reader:
     """How arrays of one class are read without describing them in full, as Python expressions in `{x}`, the array.
 
     key: together all that a TensorArg says of it but for `data`, `span` and `alignment`, as values that are equal only if
-    those are (but for strides along which there is one element); it may use the address, `{p}`. address: of its first
-    element. names: what the expressions use; a backend's own begin with its name. empty(shape, dtype, like): a function that
-    makes a new array, not set, of the library and on the device of the one that it is given, which lives where `like` does.
+    those are (but for strides along which there is one element). `{odd}` is false there while the addresses of all arrays of
+    the call are multiples of 16. address: of its first element. names: what the expressions use; a backend's own begin with
+    its name. empty(shape, dtype, like): a function that makes a new array, not set, of the library and on the device of the
+    one that it is given, of which `like` is an example.
     """
 
     key: tuple[str, ...]

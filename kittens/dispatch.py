@@ -159,28 +159,30 @@ class Pattern:
         given = [*listed[:count], *self.names]
         places = {f"a{i}": f"kt_a{i}" for i in range(count)} | {f"n{i}": n for i, n in enumerate(self.names)}
         lines, key, _ = self._lines(given)
-        other = f"kt_other({_tuple(listed)}, kt_rest, on, {{{', '.join(f'{c!r}: {c}' for c in constants)}}}, kt_named)"
+        # Only what this pattern has is a parameter of its own: what is not given takes time to fill in.
+        chosen = [*self.names, *(["on"] if self.on is not None else [])]
+        other = (
+            f"kt_other({_tuple(listed)}, kt_rest, {{{', '.join(f'{c!r}: {c}' for c in chosen)}}}, kt_named)"
+        )
         tests = [f"type({x}) is not kt_kind{i}" for i, x in enumerate(given)]
-        tests += [f"{x} is not kt_missing" for x in (*listed[count:], *constants) if x not in named]
-        tests += ["kt_rest", "kt_named", "on is not None" if self.on is None else "on != kt_on"]
+        tests += [f"{x} is not kt_missing" for x in listed[count:]]
+        tests += ["kt_rest", "kt_named", *(["on != kt_on"] if self.on is not None else [])]
         home, unchanged, names = captured.tests({*constants, "on", "type"})
         guard = _unless(tests, other)
         if unchanged:
             guard += ["try:", f"    kt_changed = not ({' and '.join(unchanged)})"]
             guard += ["except kt_unbound:", "    kt_changed = True", *_unless(["kt_changed"], other)]
-        defaults = ", ".join(
-            [*(f"{x}=kt_missing" for x in listed), *(["/"] if listed else []), "*kt_rest", "on=None"]
-        )
-        defaults += "".join(f", {c}=kt_missing" for c in constants) + ", **kt_named"
+        parameters = [*(f"{x}=kt_missing" for x in listed), *(["/"] if listed else []), "*kt_rest"]
+        parameters += [*(f"{c}=kt_missing" for c in chosen), "**kt_named"]
         refused = _unless(self._refused(given), other)
-        lines = [f"def {{}}({defaults}):", *guard, *lines, *refused, *_find(key, other)]
+        lines = [f"def {{}}({', '.join(parameters)}):", *guard, *lines, *refused, *_find(key, other)]
         lines += [_renamed(line, places).replace("return None", f"return {other}") for line in self.tail]
 
         def rest(
-            given: Sequence[Any], more: Sequence[Any], on: Any, chosen: dict[str, Any], named: dict[str, Any]
+            given: Sequence[Any], more: Sequence[Any], chosen: dict[str, Any], named: dict[str, Any]
         ) -> Any:
             chosen = {n: v for n, v in chosen.items() if v is not MISSING}
-            return whole(*(x for x in given if x is not MISSING), *more, on=on, **chosen, **named)
+            return whole(*(x for x in given if x is not MISSING), *more, **chosen, **named)
 
         scope = {**self._scope(), **names, "kt_other": rest, "kt_unbound": (NameError, ValueError)}
         self.direct = _function("direct", lines, scope, home)
@@ -189,17 +191,17 @@ class Pattern:
         """The lines that read the arguments, and the names of the parts of the key and of the values that they set."""
         lines: list[str] = []
         key: list[str] = []
-        values: list[str] = []
-        for x, read in zip(given, self.reads, strict=True):
-            parts = read.key
-            place = f"kt_v{len(values)}"
-            if read.value:
-                lines.append(f"{place} = {read.value.format(x=x)}")
-                values.append(place)
-            if read.address:
-                parts = (f"{place} & 15", *parts)
-            for part in parts:
-                lines.append(f"kt_k{len(key)} = {part.format(x=x, p=place)}")
+        values = [f"kt_v{i}" for i in range(sum(bool(r.value) for r in self.reads))]
+        places = iter(values)
+        listed = [(x, r, next(places) if r.value else "") for x, r in zip(given, self.reads, strict=True)]
+        lines += [f"{place} = {r.value.format(x=x)}" for x, r, place in listed if r.value]
+        addresses = [place for _, r, place in listed if r.address]
+        if addresses:  # how far each is aligned, and nothing if all are as far as matters
+            lines.append(f"kt_k0 = ({' | '.join(addresses)}) & 15 and ({' & 15, '.join(addresses)} & 15,)")
+            key.append("kt_k0")
+        for x, r, _ in listed:
+            for part in r.key:
+                lines.append(f"kt_k{len(key)} = {part.format(x=x, odd='kt_k0')}")
                 key.append(f"kt_k{len(key)}")
         return lines, key, values
 

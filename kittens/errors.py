@@ -8,6 +8,7 @@ traced carries the `Location` of the user's line; `str(error)` shows that line w
 from __future__ import annotations
 
 import contextlib
+import functools
 import linecache
 import sys
 import threading
@@ -61,6 +62,7 @@ def _width(char: str) -> int:
 _KERNEL_MODULES = ("kittens.kernels", "kittens.conformance", "kittens.bench")
 
 
+@functools.lru_cache(1024)
 def is_internal(module: str) -> bool:
     """Whether a module belongs to the implementation rather than to kernels (ours or a user's)."""
     return module == "kittens" or (module.startswith("kittens.") and not module.startswith(_KERNEL_MODULES))

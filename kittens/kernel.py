@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kittens import errors, plugins, runtime, tuned
 from kittens.arguments import Argument, ScalarArg, TensorArg, adopt
@@ -46,6 +45,10 @@ class Kernel:
     compile-time constants. `on=` chooses the target (the default is where the arrays live). The call returns
     a `Run`.
     """
+
+    # A call goes straight to what is in this slot: a function that was written for calls like the latest one, if there is any.
+    __slots__ = ("__call__", "__dict__", "__weakref__")
+    __call__: Callable[..., runtime.Run]
 
     def __init__(self, function: Callable[..., Any], grid: Any):
         if not hasattr(function, "__code__"):
@@ -95,7 +98,7 @@ class Kernel:
         self.calls = Calls()
         self._captured: Captured | None = None
         self.current: Callable[[], bool] = _never
-        self._call: Callable[..., runtime.Run] = self._whole
+        self.__call__ = self._whole
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}({', '.join(self.params)}) at {self.location}>"
@@ -104,14 +107,6 @@ class Kernel:
         """A kernel is pickled by its name, as the function that it stands for would be."""
         return self.function.__qualname__
 
-    if TYPE_CHECKING:
-
-        def __call__(self, *args: Any, on: str | Target | None = None, **constants: Any) -> runtime.Run: ...
-
-    else:
-        # A call goes straight to a function that was written for calls like the latest one, if there is any.
-        __call__ = property(operator.attrgetter("_call"))
-
     def _whole(self, *args: Any, on: str | Target | None = None, **constants: Any) -> runtime.Run:
         """A call of any pattern."""
         if self.current():
@@ -119,7 +114,7 @@ class Kernel:
             if run is None:
                 run = self.calls.other(args, on, constants)
             if run is not None:
-                self._call = self.calls.direct or self._whole
+                self.__call__ = self.calls.direct or self._whole
                 return run
         return runtime.run(self, args, constants, on)
 
@@ -207,7 +202,7 @@ class Kernel:
         if self._captured is None or not self._captured.current:
             self._traces.clear()
             self.calls.clear()
-            self._call = self._whole
+            self.__call__ = self._whole
             self._capture()
 
     def _capture(self) -> None:
@@ -224,7 +219,7 @@ class Kernel:
         self.calls.add(at, pattern)
         if self.current is _never:
             self.current = self._captured.test()
-        self._call = self.calls.direct or self._whole
+        self.__call__ = self.calls.direct or self._whole
 
     def trace(self, arguments: dict[str, Argument], constants: dict[str, Any], grid_rank: int) -> Function:
         """The tidied, verified tile IR for these arguments; traced once for all arguments of their kind.

@@ -114,12 +114,7 @@ def _record(
         passed = [f"kt_v{i}" for i in range(sum(bool(r.value) for r in known))]
         objects = [*(f"a{i}" for i in range(len(args))), *(f"n{i}" for i in range(len(named)))]
         call = ", ".join([*objects, *passed])
-        tail = [
-            "for repeat in kt_found:",
-            f"    result = repeat({call})",
-            "    if result is not None:",
-            "        return result",
-        ]
+        tail = [f"return kt_found({call})"]
         pattern = dispatch.Pattern(list(map(type, given)), list(named), None, known, tail)
         calls.add(at, pattern)
     key, values = pattern.read(args, None, named) or (None, ())
@@ -127,8 +122,20 @@ def _record(
         if key is None:
             raise _Unrepeatable
         repeat = _Repeat(now, names, known, values, result).written()
-        pattern.remember(key, (repeat, *pattern.calls.get(key, ()))[:_VARIANTS])
+        before = pattern.calls.get(key)
+        pattern.remember(key, repeat if before is None else _Variants(repeat, before))
     return result
+
+
+class _Variants:
+    """Functions of which the first that can repeats a call: what memory its arrays share makes variants of it."""
+
+    def __init__(self, repeat: Callable[..., Any], before: Callable[..., Any]):
+        older = before.repeats if isinstance(before, _Variants) else (before,)
+        self.repeats: tuple[Callable[..., Any], ...] = (repeat, *older)[:_VARIANTS]
+
+    def __call__(self, *values: Any) -> Any:
+        return next((r for repeat in self.repeats if (r := repeat(*values)) is not None), None)
 
 
 def _recording() -> bool:
@@ -215,14 +222,15 @@ class _Repeat:
 
     def _make(self, n: int, array: Any, like: int, shape: tuple[int, ...], dtype: DType) -> None:
         """Make an array like one that was made."""
-        reader = plugins.manager().hook.kittens_reader(array=array)
-        if reader is None or reader.empty is None:
+        ask = plugins.manager().hook.kittens_reader
+        maker, reader = ask(array=self.now.given[like]), ask(array=array)
+        if maker is None or maker.empty is None or reader is None:
             raise _Unrepeatable
         address = dispatch.address(reader, array)
         if address & 15:
             raise _Unrepeatable
         self._base(f"w{n}", address, array)
-        self.scope[f"make{n}"] = reader.empty(shape, dtype, array)
+        self.scope[f"make{n}"] = maker.empty(shape, dtype, self.now.given[like])
         self.scope |= reader.names
         self.lines += [f"y{n} = make{n}(x{like})", f"w{n} = {reader.address.format(x=f'y{n}')}"]
         self.lines.append(f"if w{n} & 15: return None")

@@ -141,6 +141,7 @@ _torch_dtypes = {d.name: _TorchDtype(d.name) for d in ALL}
 def _torch(fake: Fake) -> Any:
     """The module torch."""
     torch: Any = types.ModuleType("torch")
+    torch.empty_like = lambda x: Tensor(aligned(x.host.shape, x.host.dtype, 0xAB))
     torch.version = types.SimpleNamespace(hip=None)
     torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 1000 + fake.stream)
     torch.empty = lambda shape, *, dtype, device: Tensor(aligned(shape, as_dtype(str(dtype)[6:]).numpy, 0xAB))

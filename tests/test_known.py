@@ -119,6 +119,12 @@ def test_halves_of_rows_are_loaded_and_stored_in_sixteen_bytes() -> None:
     assert "kt_get_global<kt_u16>" not in text
 
 
+def test_pairs_of_columns_are_turned_in_registers() -> None:
+    x, angles = bf16(4, 64, 128), kt.spec("float32", (64, 64))
+    text = source(rotary, x, angles, angles, x, interleaved=True)
+    assert "smem" not in text and text.count("KT_FETCH_VECTOR(kt_u16, 8,") == 1
+
+
 def test_a_tensor_that_the_kernel_writes_is_not_fetched_as_if_nobody_did() -> None:
     @kt.kernel
     def twice(x):
@@ -126,3 +132,26 @@ def test_a_tensor_that_the_kernel_writes_is_not_fetched_as_if_nobody_did() -> No
 
     text = source(twice, kt.spec("float32", (256,)))
     assert "KT_LOAD_VECTOR(" in text and "KT_FETCH_VECTOR(" not in text
+
+
+@kt.kernel(grid=lambda out: out.shape[0])
+def shared_out(x, out):
+    """Numbers of programs, divided by an extent."""
+    i = kt.program_id()
+    twice = i * 2 + 1
+    kt.store(out[i, 0], (), twice // x.shape[0])
+    kt.store(out[i, 1], (), twice % x.shape[0])
+    kt.store(out[i, 2], (), (i * -1) // x.shape[0])
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("target", ["cuda:sm_80@sim", "hip:gfx950@sim", "metal@sim"])
+@pytest.mark.parametrize("n", [0, 1, 3, 64])
+def test_numbers_of_programs_are_divided_in_32_bits(target: str, n: int) -> None:
+    x, expected, got = np.zeros(n, np.float32), np.full((40, 3), -7, np.int64), np.full((40, 3), -7, np.int64)
+    shared_out(x, expected)
+    shared_out(x, got, on=target)
+    np.testing.assert_array_equal(got, expected)
+    text = source(shared_out, kt.spec("float32", (n,)), kt.spec("int64", (40, 3)))
+    assert text.count("kt_quotient(") == 1 and text.count("kt_remainder(") == 1
+    assert "kt_floordiv<kt_i64>(" in text  # of what may be negative

@@ -24,6 +24,7 @@ from kittens.layouts import (
     coordinates,
     distribute,
     elements,
+    every_other,
     exchanges,
     feeds,
     fragment,
@@ -162,6 +163,24 @@ def test_blocked(shape: tuple[int, ...], lanes: int, groups: int) -> None:
     assert set(elements(t).ravel().tolist()) == set(range(math.prod(shape)))
     columns = shape[-1]
     assert vector_width(t, "col") % min(8, columns & -columns) == 0
+
+
+@pytest.mark.parametrize("rows", [1, 3, 16])
+@pytest.mark.parametrize("columns", [2, 16, 96, 256])
+@pytest.mark.parametrize("vector", [1, 2, 8])
+def test_every_other_element_lies_in_neighbouring_registers(rows: int, columns: int, vector: int) -> None:
+    whole = blocked((rows, columns), vector=vector, lanes=32, groups=4)
+    if vector == 1:
+        with pytest.raises(ValueError, match="neighbouring registers"):
+            every_other(whole, "col")
+        return
+    half = every_other(whole, "col")
+    assert half.shape == (rows, columns // 2) and half.registers * 2 == whole.registers
+    for odd in (0, 1):
+        row, column = np.moveaxis(table(whole)[:, :, odd::2], -1, 0)
+        assert (table(half)[..., 0] == row).all() and (table(half)[..., 1] * 2 + odd == column).all()
+    with pytest.raises(ValueError, match="neighbouring registers"):
+        every_other(whole, "row")
 
 
 def test_blocked_gives_a_row_to_few_lanes() -> None:

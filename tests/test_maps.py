@@ -115,3 +115,9 @@ def test_simulated_persistent_kernels_run_several_programs_a_block() -> None:
     z = np.zeros_like(x)
     run(artifact(persistent=2), x, z)  # a kernel that runs one program a block leaves the rest undone
     assert (z != x).any()
+
+
+def test_a_trace_knows_nothing_of_strides_that_step_backwards() -> None:
+    """A kernel that copies tiles by way of maps was planned for strides that a map can have."""
+    known = [kt.spec("bfloat16", (64, 64), (s, 1)).type.strides[0].divisor for s in (64, 0, -64, -1)]
+    assert known == [64, 256, 1, 1]

@@ -493,6 +493,14 @@ def test_a_report_of_threads_that_wait_for_ever_says_where_each_role_stands():
     assert "kt_bar_wait(smem + EMPTY" in edited(GEMM, old, "").splitlines()[found.line - 1]
 
 
+@pytest.mark.parametrize("order", BOTH)
+def test_a_phase_may_be_waited_for_at_two_places(order):
+    """A wait for a barrier keeps the compiler from moving the wait for products up."""
+    run_gemm(
+        edited(GEMM, WAIT, f"        kt_bar_wait(smem + FULL + stage * 8u, parity);\n{WAIT}"), order=order
+    )
+
+
 def test_registers_beyond_the_pool_are_named():
     found = fault("barrier", run_gemm, edited(GEMM, "kt_registers_more<232>", "kt_registers_more<240>"))
     assert (

@@ -129,7 +129,7 @@ def reader(array: Any) -> Reader | None:
     if name in ("torch.Tensor", "torch.nn.parameter.Parameter"):
         # Where elements lie follows from the shape if they are contiguous. Only the imaginary parts of complex numbers can
         # stand for their negatives, and those are not aligned.
-        strides, negative = "{x}.is_contiguous() or {x}.stride()", "{p} & 15 and {x}.is_neg()"
+        strides, negative = "{x}.is_contiguous() or {x}.stride()", "{odd} and {x}.is_neg()"
         device = "{x}.is_cuda" if _single() else "{x}.device"
         key = "{x}.shape", strides, "{x}.dtype", device, negative
         return Reader(key, "{x}.data_ptr()", empty=_torch_maker)
@@ -140,19 +140,24 @@ def reader(array: Any) -> Reader | None:
     if name.partition(".")[0] in ("torch", "cupy") or not hasattr(array, "__cuda_array_interface__"):
         return None
     address = "{x}.__cuda_array_interface__['data'][0] or 0"
-    return Reader(("cuda_interface({x})",), address, {"cuda_interface": _key})
+    return Reader(("cuda_interface({x})",), address, {"cuda_interface": _key}, _cupy_maker)
 
 
 def _torch_maker(shape: tuple[int, ...], dtype: DType, like: Any) -> Callable[[Any], Any]:
     import torch
 
-    return operator.methodcaller("new_empty", shape, dtype=getattr(torch, dtype.name))
+    wanted = getattr(torch, dtype.name)
+    if like.shape == shape and like.dtype is wanted and like.is_contiguous():
+        return torch.empty_like
+    return operator.methodcaller("new_empty", shape, dtype=wanted)
 
 
 def _cupy_maker(shape: tuple[int, ...], dtype: DType, like: Any) -> Callable[[Any], Any]:
     import cupy
 
-    index, numpy = like.device.id, dtype.numpy
+    described = adopt(like)
+    assert described is not None and described.target is not None
+    index, numpy = described.target.index or 0, dtype.numpy
     if _single():
         return lambda x: cupy.ndarray(shape, numpy)
 

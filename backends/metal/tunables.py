@@ -47,12 +47,14 @@ def _backward_kv(arguments: dict[str, Any]) -> dict[str, int]:
     width, row = _heads(arguments)
     if row <= 256:
         return {"BM": 32 if row <= 192 else 16, "BN": 32}
-    return {"BM": 16, "BN": 16} if row <= 384 else {"BM": 16, "BN": 8} if width <= 128 else {"BM": 8, "BN": 8}
+    return {"BM": 16, "BN": 8} if row > 384 and width <= 128 else {"BM": 16, "BN": 16}
 
 
 def _backward_q(arguments: dict[str, Any]) -> dict[str, int]:
     _, row = _heads(arguments)
-    return {"BM": 32, "BN": 32 if row <= 256 else 16} if row <= 384 else {"BM": 8, "BN": 8}
+    if row <= 384:
+        return {"BM": 32, "BN": 32 if row <= 256 else 16}
+    return {"BM": 8, "BN": 8} if row <= 768 else {"BM": 32, "BN": 8}
 
 
 _BY_KERNEL = {

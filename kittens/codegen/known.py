@@ -102,6 +102,35 @@ def _still(value: Value, axis: int | None, divisor: int) -> Along | None:
     return Along(0, divisor) if axis is None or not is_tile(value) else None
 
 
+def natural(value: Value) -> bool:
+    """Whether an integer scalar is known not to be negative."""
+    op = value.producer
+    if op is None or op.name == "dim" or most(value) is not None:
+        return op is not None
+    return op.name in ("floordiv", "minimum", "maximum") and all(map(natural, op.operands))
+
+
+def most(value: Value) -> int | None:
+    """A bound of an integer scalar that is not negative: of what follows from a program's place in its grid."""
+    op = value.producer
+    if op is None:
+        return None
+    if op.name in ("program_id", "num_programs"):
+        return 2**31 - 1
+    if (number := constant(value)) is not None:
+        return number if number >= 0 else None
+    if op.name in ("floordiv", "mod"):
+        return most(op.operands[0]) if natural(op.operands[1]) else None
+    if op.name not in ("add", "mul", "minimum"):
+        return None
+    left, right = map(most, op.operands)
+    if op.name == "minimum" and all(map(natural, op.operands)):
+        return min((n for n in (left, right) if n is not None), default=None)
+    if left is None or right is None:
+        return None
+    return left + right if op.name == "add" else left * right
+
+
 def axis_before(op: Op, axis: int | None) -> int | None:
     """The axis of the operand of a broadcast, reshape or transpose; None for one position; -1 where that is not known."""
     if axis is None:

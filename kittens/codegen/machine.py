@@ -117,7 +117,8 @@ class Machine:
     free after each row of a tile in shared memory that has no swizzle, a multiple of 16.
     copies: widths in bytes of asynchronous copies to shared memory (zero-filled at edges). stages: of a loop's ring.
     long_stages: of one with several products, whose passes take long (0: the same).
-    direct: operands that no more groups than this read come to products straight from memory, others through shared memory.
+    direct: operands that no more groups than this read come to products straight from memory, others through shared memory;
+    with any, tiles for which that has no room are read where they lie, step by step.
     linear: those of `copies` for which data lands in shared memory lane after lane, from a buffer that knows its range.
     unrolled: whether loops with rings and one product are written out once for each slot, so that its addresses are constants.
     late: whether copies go through registers: in such loops they are loaded before a pass's work and stored after it.

@@ -14,7 +14,19 @@ from kittens.codegen.machine import Engine, Machine, MatrixOp
 from kittens.dtypes import BY_NAME
 from kittens.errors import UnavailableError
 from kittens.ir import Function, Op, Region, TensorType, TileType, Value
-from kittens.layouts import Digit, Linear, Product, Tiled, blocked, feeds, reduction, reorder, transpose, with_axes
+from kittens.layouts import (
+    Digit,
+    Linear,
+    Product,
+    Tiled,
+    blocked,
+    every_other,
+    feeds,
+    reduction,
+    reorder,
+    transpose,
+    with_axes,
+)
 from kittens.opset.elementwise import BINARY, COMPARISONS, MATHEMATICAL, UNARY
 
 ELEMENTWISE = {*BINARY, *COMPARISONS, *UNARY, *MATHEMATICAL, "fma", "where", "cast", "bitcast", "random_bits"}
@@ -108,6 +120,8 @@ def place(function: Function, machine: Machine, teams: int = 0) -> Placement:
         reasons[value] = "read by products straight from memory"
         out.direct.add(value)
     _spread(ops, classes, layouts, reasons)
+    for op in ops:
+        _place_pairs(op, ops, values, classes, machine, groups, implicit, layouts, reasons)
     for rank in (3, 2, 1):
         for value in values:
             root = classes.root(value)
@@ -527,6 +541,40 @@ def _blocked(members: list[Value], machine: Machine, groups: int, ops: list[Op])
     if len(extents) == 2 and not across:
         return transpose(_blocked_shape(extents[::-1], vector, machine.lanes, groups))
     return _blocked_shape(extents, vector, machine.lanes, groups)
+
+
+def _place_pairs(
+    op: Op,
+    ops: list[Op],
+    values: list[Value],
+    classes: _Classes,
+    machine: Machine,
+    groups: int,
+    implicit: set[Value],
+    layouts: dict[Value, Tiled],
+    reasons: dict[Value, str],
+) -> None:
+    """Give the halves of a `split` or `join` by pairs the layout in which each lane holds its own pairs."""
+    if op.name not in ("split", "join") or not op.attrs["pairs"]:
+        return
+    whole, halves = (op.operands[0], op.results) if op.name == "split" else (op.result, op.operands)
+    rank = len(shape(whole))
+    if not is_tile(whole) or rank > 2 or op.attrs["axis"] % rank != rank - 1 or whole in implicit:
+        return
+    root = classes.root(whole)
+    layout = layouts.get(root) or _blocked(classes.members(root, values), machine, groups, ops)
+    try:
+        half = every_other(layout, "col")
+    except ValueError:
+        return
+    if half.shape != squeezed(shape(halves[0])) or layout.shape != squeezed(shape(whole)):
+        return
+    if root not in layouts:
+        layouts[root], reasons[root] = layout, "elementwise: vectors along the contiguous axis"
+    for value in halves:
+        mine = classes.root(value)
+        if is_tile(value) and value not in implicit and mine not in layouts:
+            layouts[mine], reasons[mine] = half, f"every other element of {whole.name or 'a tile'}"
 
 
 def _size(extents: Sequence[int]) -> int:

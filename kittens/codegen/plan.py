@@ -113,6 +113,9 @@ class Plan:
     machine: Machine
     placement: Placement
     staged: dict[Value, Staged] = field(default_factory=dict)
+    streamed: set[Value] = field(
+        default_factory=set
+    )  # loads whose elements products read where they lie, step by step
     buffer_bytes: int = 0
     notes: list[str] = field(default_factory=list)
     scratch_bytes: int = 0  # this and the next are known once the text is written
@@ -150,9 +153,15 @@ class Plan:
             rows.append(
                 f"  staged {value.name or base(s.load.operands[0]).name} {shape(value)} of {dtype_of(value)}: {ring}, {copies}, {s.slot_bytes} bytes a slot"
             )
+        rows += [f"  streamed {v.name or '-'} {v.type}: read by products step by step" for v in self.streamed]
         seen = set()
         for value, layout in p.layouts.items():
-            if value in self.staged or value in p.implicit or (value.name, value.type) in seen:
+            if (
+                value in self.staged
+                or value in self.streamed
+                or value in p.implicit
+                or (value.name, value.type) in seen
+            ):
                 continue
             seen.add((value.name, value.type))
             rows.append(
@@ -180,6 +189,7 @@ class Plan:
             assert isinstance(tensor, TensorType)
             if (
                 tile in self.staged
+                or tile in self.streamed
                 or layout is None
                 or not tensor.strides
                 or 1 not in {s.value for s in tensor.strides}
@@ -389,22 +399,55 @@ def _fit(plan: Plan) -> None:
         else plan.machine.shared_bytes * 3 // 4
     )
     while True:
-        total = 0
-        for staged in plan.staged.values():
-            staged.offset = total
-            total += staged.depth * staged.slot_bytes
+        total = _lay_out(plan)
         if total <= budget or not any(s.depth > 1 for s in plan.staged.values()):
             break
         deepest = max(s.depth for s in plan.staged.values())
         for staged in plan.staged.values():
             staged.depth = min(staged.depth, deepest - 1)
         plan.notes.append(f"rings of {deepest - 1}: {deepest} would take {total} bytes of shared memory")
+    while total > plan.machine.shared_bytes and plan.machine.direct and _stream_one(plan):
+        total = _lay_out(plan)
     if total > plan.machine.shared_bytes:
         raise UnavailableError(
             f"{plan.function.name} needs {total} bytes of shared memory, {plan.machine.target} has {plan.machine.shared_bytes}",
             hint="use smaller tiles (the kernel's tunables)",
         )
     plan.buffer_bytes = total
+
+
+def _lay_out(plan: Plan) -> int:
+    """Give each buffer its place; the bytes that all take."""
+    total = 0
+    for staged in plan.staged.values():
+        staged.offset = total
+        total += staged.depth * staged.slot_bytes
+    return total
+
+
+def _stream_one(plan: Plan) -> bool:
+    """Leave a tile where it lies, of those that are read least often the largest; False if there is none."""
+    uses = _uses(plan.function)
+
+    def reads(value: Value) -> int:
+        return sum(reads(op.result) if op.name == "transpose" else 1 for op in uses.get(value, ()))
+
+    def by_instruction(value: Value) -> bool:
+        return all(
+            by_instruction(op.result)
+            if op.name == "transpose"
+            else plan.placement.products[op].op is not None
+            for op in uses.get(value, ())
+        )
+
+    possible = [v for v in plan.staged if by_instruction(v)]
+    if not possible:
+        return False
+    chosen = min(possible, key=lambda v: (reads(v), -plan.staged[v].slot_bytes))
+    plan.notes.append(f"{chosen.name or 'a tile'} is not staged: no shared memory is left for it")
+    del plan.staged[chosen]
+    plan.streamed.add(chosen)
+    return True
 
 
 __all__ = ["Plan", "Resolved", "Staged", "make_plan", "source_of"]

@@ -72,7 +72,12 @@ class _Lives:
 def _size(plan: Plan, value: Value) -> int:
     """Registers that a value takes."""
     layout = plan.placement.layouts.get(value)
-    if layout is None or not is_tile(value) or value in plan.staged or value in plan.placement.implicit:
+    if (
+        layout is None
+        or not is_tile(value)
+        or value in (*plan.staged, *plan.streamed)
+        or value in plan.placement.implicit
+    ):
         return 0
     assert isinstance(value.type, TileType)
     return _words(layout, value.type.dtype.bits)

@@ -49,6 +49,13 @@ template <class T> KT_FN T kt_cdiv(T a, T b) {
   T q = kt_floordiv<T>(a, b);
   return T(q * b) != a ? T(q + 1) : q;
 }
+// The same for 0 <= a < 2^32 and 0 <= b, in 32 bits.
+KT_FN kt_i64 kt_quotient(kt_i64 a, kt_i64 b) {
+  return b == 0 || kt_u64(b) >> 32 != 0u ? kt_i64(0) : kt_i64(kt_u32(a) / kt_u32(b));
+}
+KT_FN kt_i64 kt_remainder(kt_i64 a, kt_i64 b) {
+  return b == 0 ? kt_i64(0) : kt_u64(b) >> 32 != 0u ? a : kt_i64(kt_u32(a) % kt_u32(b));
+}
 template <class T> KT_FN T kt_shl(T a, T n) {
   return n < T(0) || n >= T(8 * sizeof(T)) ? T(0) : T(kt_u64(a) << n);
 }

@@ -262,6 +262,21 @@ def _extend(pattern: Linear, rest: linear.Axes, axes: linear.Axes) -> Linear:
     return linear.product(low, linear.identity(rest))
 
 
+def every_other(layout: Tiled, axis: str) -> Tiled:
+    """Where the even elements along an axis live, and as well the odd ones, if each lane holds both of a pair: in register
+    r of the result are registers 2r and 2r + 1 of ``layout``. A ValueError if lanes do not.
+    """
+    f = layout.fragment
+    (first, bits), (lowest, extent) = linear.span(f.inputs, "register"), linear.span(f.outputs, axis)
+    others = [c for i, c in enumerate(f.columns) if i != first]
+    if not (bits and extent) or f.columns[first] != 1 << lowest or any(c >> lowest & 1 for c in others):
+        raise ValueError(f"pairs along {axis} do not lie in neighbouring registers of {layout}")
+    inputs = tuple((owner, n - (owner == "register")) for owner, n in f.inputs)
+    outputs = tuple((a, n - (a == axis)) for a, n in f.outputs)
+    columns = tuple(c & (1 << lowest) - 1 | c >> lowest + 1 << lowest for c in others)
+    return Tiled(Linear(inputs, outputs, columns), layout.digits)
+
+
 # ---------------------------------------------------------------------------------------------
 # Vectors of neighbouring elements
 

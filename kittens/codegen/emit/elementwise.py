@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kittens.codegen import cexpr
 from kittens.codegen.emit.writer import Writer
-from kittens.codegen.known import along
+from kittens.codegen.known import along, most, natural
 from kittens.codegen.placement import (
     dtype_of,
     is_tile,
@@ -102,6 +102,22 @@ def _own(writer: Writer, op: Op, layout: Tiled) -> bool:
         and writer.held[value][1] == layout
         and made.name not in ("loop", "when")
     )
+
+
+def op_floordiv(writer: Writer, op: Op) -> None:
+    """Numbers of programs are divided in 32 bits: no device has an instruction for 64."""
+    result, (a, b) = op.result, op.operands
+    largest = None if is_tile(result) or dtype_of(result) != "int64" else most(a)
+    if largest is None or largest >= 2**32 or not natural(b):
+        elementwise(writer, op)
+        return
+    writer.locate(op)
+    name = writer.names[result] = writer.fresh(result.name or "t")
+    function = {"floordiv": "kt_quotient", "mod": "kt_remainder"}[op.name]
+    writer.line(f"const kt_i64 {name} = {function}({writer.scalar(a)}, {writer.scalar(b)});")
+
+
+op_mod = op_floordiv
 
 
 def op_arange(writer: Writer, op: Op) -> None:  # of one element

@@ -18,10 +18,29 @@ from kittens.ir import Op, Value
 from kittens.layouts import Tiled
 
 
+def _own_pairs(op: Op, whole: Tiled, half: Tiled) -> bool:
+    """Whether each lane holds the pairs of which it holds halves, in neighbouring registers."""
+    if not op.attrs["pairs"] or "col" not in whole.axes:
+        return False
+    try:
+        return lay.same(lay.every_other(whole, "col"), half)
+    except ValueError:
+        return False
+
+
 def op_split(writer: Writer, op: Op) -> None:
     writer.locate(op)
     (x,) = op.operands
     extents, axis, pairs = shape(x), op.attrs["axis"] % len(shape(x)), op.attrs["pairs"]
+    if is_tile(x) and axis == len(extents) - 1 and all(map(is_tile, op.results)):
+        whole = writer.held[x][1] if x in writer.held else writer.layout_of(x)
+        if all(_own_pairs(op, whole, writer.layout_of(v)) for v in op.results):
+            read = writer.reader(x, whole)
+            for half, result in enumerate(op.results):
+                if result in writer.uses:
+                    layout = writer.layout_of(result)
+                    _named(writer, result, layout, read(f"2 * r + {half}" if half else "2 * r"))
+            return
     for half, result in enumerate(op.results):
         if result not in writer.uses:
             continue
@@ -34,6 +53,14 @@ def op_split(writer: Writer, op: Op) -> None:
             return row_major(index, extents)
 
         _from_scratch(writer, x, result, layout, number)
+
+
+def _named(writer: Writer, value: Value, layout: Tiled, text: str) -> None:
+    """Hold a tile, made of an expression in its register r."""
+    name, c = writer.fresh(value.name or "t"), cexpr.ctype(dtype_of(value))
+    writer.line(f"{c} {name}[{layout.registers}];")
+    writer.line(f"KT_EACH(r, {layout.registers}) {name}[r] = {text};")
+    writer.held[value] = (name, layout)
 
 
 def _from_scratch(
@@ -55,6 +82,12 @@ def op_join(writer: Writer, op: Op) -> None:
     extents, axis, pairs = shape(result), op.attrs["axis"] % len(shape(result)), op.attrs["pairs"]
     dtype = dtype_of(result)
     size, c = BY_NAME[dtype].bytes, cexpr.ctype(dtype)
+    if axis == len(extents) - 1 and all(map(is_tile, op.operands)):
+        whole, other = writer.layout_of(result), writer.layout_of(op.operands[0])
+        if _own_pairs(op, whole, other):
+            even, odd = (writer.reader(x, other) for x in op.operands)
+            _named(writer, result, whole, f"r % 2 ? {odd('r / 2')} : {even('r / 2')}")
+            return
     total = 1
     for n in extents:
         total *= n

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kittens import layouts as lay
 from kittens.codegen import cexpr
@@ -284,6 +284,10 @@ def linear_copies(writer: Writer, staged: Sequence[Staged]) -> int:
 
 def op_load(writer: Writer, op: Op) -> None:
     result = op.result
+    if result in writer.plan.streamed:
+        writer.locate(op)
+        writer.streams[result] = _stream(writer, op)
+        return
     staged = writer.plan.staged.get(result)
     if staged is not None:
         if staged.loop is None or staged.depth == 1:
@@ -318,6 +322,21 @@ def op_load(writer: Writer, op: Op) -> None:
     tile_memory(writer, op, result, layout, name)
     writer.close()
     writer.held[result] = (name, layout)
+
+
+def _stream(writer: Writer, op: Op) -> Callable[[str, str], str]:
+    """How an element of a tile is read where it lies, by its row and column."""
+    view, at, limits = window(writer, op, shape(op.result), {})
+    dtype = dtype_of(op.result)
+    c, size = cexpr.ctype(dtype), BY_NAME[dtype].bytes
+
+    def element(row: str, col: str) -> str:
+        where = " + ".join(f"kt_i64({x}) * {a.stride}" for x, a in zip((row, col), view.axes, strict=True))
+        text = f"kt_get_global<{c}>({at} + ({where}) * {size})"
+        inside = " && ".join([*limits[0].tests(row), *limits[1].tests(col)])
+        return f"({inside} ? {text} : {c}(0))" if inside else text
+
+    return element
 
 
 def tile_memory(

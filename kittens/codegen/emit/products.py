@@ -62,7 +62,10 @@ def op_mma(writer: Writer, op: Op) -> None:
 
 
 def _operand(writer: Writer, op: Op, matrix: Matrix, side: str, position: int) -> tuple[str, Any]:
-    """How a product reads one operand: ("words", array) or ("shared", Staged-like with address)."""
+    """How a product reads one operand: ("words", array), or ("shared", (tile, address, whether it is turned)).
+
+    The tile is one in shared memory, or a function that gives the text of an element by its row and column.
+    """
     layout = matrix.a if side == "a" else matrix.b
     assert layout is not None
     value = op.operands[position]
@@ -75,6 +78,8 @@ def _operand(writer: Writer, op: Op, matrix: Matrix, side: str, position: int) -
     if root in writer.plan.staged:
         staged = writer.plan.staged[root]
         return "shared", (staged.shared, _slot_address(writer, staged), flipped != staged.flipped)
+    if root in writer.streams:
+        return "shared", (writer.streams[root], "", flipped)
     bits = BY_NAME[dtype_of(value)].bits
     oriented = lay.transpose(layout) if flipped else layout
     registers = lay.renaming(writer.held[root][1], oriented) if root in writer.held else None
@@ -229,12 +234,16 @@ def _load_fragments(
     c = {8: "kt_u8", 16: "kt_u16", 32: "float"}[bits]
 
     def statement(first: str, at: Callable[[str, int], str]) -> str:
-        where = [
-            f"{address} + {paren(lay.offset_expression(shared, at('row', i), at('col', i)))}" for i in parts
-        ]
-        if call is not None:
-            return call(words, first, where[0])
-        texts = [f"kt_get<{c}>({x})" for x in where]
+        if callable(shared):
+            texts = [shared(at("row", i), at("col", i)) for i in parts]
+        else:
+            where = [
+                f"{address} + {paren(lay.offset_expression(shared, at('row', i), at('col', i)))}"
+                for i in parts
+            ]
+            if call is not None:
+                return call(words, first, where[0])
+            texts = [f"kt_get<{c}>({x})" for x in where]
         return f"{words}[{first}] = {texts[0] if bits == 32 else packed_words(texts, bits)};"
 
     def one(k: int) -> list[str]:
@@ -283,6 +292,8 @@ def _fragment_read(
     word, address); None if elements are read one by one.
     """
     per_word = 32 // bits
+    if callable(shared):
+        return oriented, per_word, None
     for move in writer.machine.moves:
         found = collective(oriented, move.pattern, move.bits, move.elements, bits, shared.shape[1], per_step)
         if found is not None:
@@ -396,7 +407,7 @@ def _product_by_instruction(
         kt = 1
     if kt > 1:
         # Reads of single elements, unrolled and hoisted, would take all registers.
-        by_elements = len(local) == 2 and any("kt_get<" in text for text in texts)
+        by_elements = len(local) == 2 and any("kt_get<" in t or "kt_get_global<" in t for t in texts)
         writer.open(f"KT_ROLLED for (int kk = 0; kk < {kt}; ++kk)" if by_elements else f"KT_EACH(kk, {kt})")
     for text in texts:
         writer.line(text)

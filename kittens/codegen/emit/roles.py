@@ -201,6 +201,7 @@ def _programs(writer: Writer) -> None:
         writer.line(f"kt_bar_wait({_bar(turns, 'full')}, turn_phase);")
         for i in range(writer.plan.function.grid_rank):
             writer.line(f"const int turn_{i} = kt_uniform(int(kt_ld_shared_b32({added(at, 4 * i)})));")
+        writer.line("kt_sync_lanes();")
         writer.line(f"if (lane == 0) kt_bar_arrive({_bar(turns, 'empty')});")
         _advance(writer, turns)
         writer.line("if (turn_0 < 0) break;")
@@ -787,18 +788,26 @@ def _send(writer: Compute, scalars: Writer, out: Out, words: str) -> None:
     first = f"(group >> 2) * {mt * rows} + (group & 3) * 16" if mt > 1 else "group * 16"
     buffer = writer.fresh("out")
     writer.line(f"const kt_smem {buffer} = smem + {writer.roles.out} + group * {2 * OUT_BYTES};")
+    at = [scalars.fresh("at") for _ in places]
+    writer.line(f"const int {', '.join(f'{name} = {place}' for name, place in zip(at, places, strict=True))};")
+    many = shape(tile)[1] // columns
     for i in range(mt):
-        writer.open(f"KT_EACH(panel, {shape(tile)[1] // columns})")
+        writer.open(f"KT_EACH(panel, {many})")
         writer.line(f"const kt_smem to = {buffer} + panel % 2 * {OUT_BYTES};")
-        writer.line("if (lane == 0) kt_tile_wait_read<1>();")
+        # Of an odd number of panels the last one goes through the buffer that the next store begins with.
+        writer.line(f"if (lane == 0) kt_tile_wait_read<{0 if many % 2 else 1}>();")
         writer.line("kt_sync_lanes();")
         base = added(f"panel * {pieces * 4} + piece * 4", i * nt * 2)
         put = writer.engine.put(f"to + ({offset})", [f"{words}[{added(base, w)}]" for w in range(4)])
         writer.line(f"KT_EACH(piece, {pieces}) {put}")
         writer.line("kt_fence_async();")
         writer.line("kt_sync_lanes();")
-        where = [added(places[0], f"panel * {columns}"), added(places[1], first, i * rows), *places[2:]]
-        writer.line(f"if (lane == 0) {{ kt_tile_store({map}, to, {', '.join(where)}); kt_tile_commit(); }}")
+        where = [f"{at[0]} + panel * {columns}", added(at[1], first, i * rows), *at[2:]]
+        # The engine takes no negative places, where nothing of the tile is inside.
+        writer.open(f"if (lane == 0 && ({' | '.join(at)}) >= 0)")
+        writer.line(f"kt_tile_store({map}, to, {', '.join(where)});")
+        writer.line("kt_tile_commit();")
+        writer.close()
         writer.close()
 
 

@@ -140,6 +140,7 @@ class Writer:
         self.preloaded: dict[tuple[Op, str], str] = {}
         self.preloaded_words = 0
         self.slots: dict[Value, str] = {}
+        self.streams: dict[Value, Callable[[str, str], str]] = {}
         self.scratch_busy = False
         self.scratch_bytes = 0
         self.locations: dict[int, tuple[str, int]] = {}

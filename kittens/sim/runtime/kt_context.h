@@ -59,7 +59,10 @@ struct Counter {
   Clock arriving, done;
   Incoming* incoming;  // not yet waited for
   u32 incoming_count, incoming_capacity;
-  u32* seen;           // by each thread: 1 + the phases that had ended when it last waited
+  struct Seen {
+    u32 ended;  // 1 + the phases that had ended when the thread last waited
+    const Site* site;
+  } * seen;     // by each thread
 };
 
 // A tile on its way out of shared memory.
@@ -122,6 +125,8 @@ inline Context& context() { return static_cast<Context&>(*worker); }  // of the 
 u64 next_random(u64& state);
 // Lets other lanes run until `wait` is ready.
 void wait_until(Context& c, Wait& wait);
+
+bool same_site(const Site* a, const Site* b);
 
 // The engine's part of a program's life, and of the checks of plain accesses.
 void start_engine(Context& c);

@@ -352,12 +352,13 @@ void kt_sim_counter_init(u32 offset, u32 arrivals) {
   }
   Counter& k = c.counters[n - 1];
   Incoming* incoming = k.incoming;
-  u32 *seen = k.seen, capacity = k.incoming_capacity;
+  Counter::Seen* seen = k.seen;
+  u32 capacity = k.incoming_capacity;
   k = Counter{};
   k.incoming = incoming;
   k.incoming_capacity = capacity;
-  k.seen = seen ? seen : static_cast<u32*>(malloc(c.all_threads * 4));
-  memset(k.seen, 0, c.all_threads * 4);
+  k.seen = seen ? seen : static_cast<Counter::Seen*>(malloc(c.all_threads * sizeof(Counter::Seen)));
+  memset(k.seen, 0, c.all_threads * sizeof(Counter::Seen));
   k.offset = at;
   k.expected = k.pending = arrivals;
   k.made_by = c.checks ? c.shadow.stamp_of(group_of(c, lane), lane.thread) : 0;
@@ -410,11 +411,14 @@ void kt_sim_counter_wait(u32 offset, u32 parity) {
     wait_until(c, wait);
     k = &c.counters[n];
   }
-  if (k->seen[lane.thread] == k->phase + 1)
+  // From the same place, as in a loop whose parity does not change. (Elsewhere it may be meant: no compiler moves a wait for
+  // products above a wait like this.)
+  Counter::Seen& seen = k->seen[lane.thread];
+  if (seen.ended == k->phase + 1 && same_site(seen.site, c.site))
     leave(c, FaultKind::Barrier, &lane, c.site,
           "this thread waits a second time for the same phase of the barrier at byte %u of shared memory, which has ended: for the next, phase %u, the "
           "parity is %u", offset, k->phase, parity ^ 1);
-  k->seen[lane.thread] = k->phase + 1;
+  seen = {k->phase + 1, c.site};
   if (c.checks) c.shadow.clock[group_of(c, lane)].join(k->done, c.group_count);
   land(c, *k);
 }

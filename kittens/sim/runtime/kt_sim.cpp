@@ -76,12 +76,16 @@ Lane* next_in_pass(Context& c, Group& g) {
   return nullptr;
 }
 
+}  // namespace
+
 bool same_site(const Site* a, const Site* b) {
   if (a == b) return true;
   if (!a || !b) return false;
   return a->_M_line == b->_M_line && a->_M_column == b->_M_column &&
          (a->_M_file_name == b->_M_file_name || !strcmp(a->_M_file_name, b->_M_file_name));
 }
+
+namespace {
 
 void describe_lanes(char* to, u64 size, u64 lanes) {  // "0-3, 8"
   u64 at = 0;
