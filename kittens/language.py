@@ -104,8 +104,8 @@ def program_id(axis: int | None = None, *, order: str = "linear") -> Any:
 
     `axis` picks one. order="grouped" lets the target choose which coordinates run near each other in time and
     place (for its caches or chiplets). "ascending" and "descending" start programs with smaller, or larger, first coordinates
-    earlier, for a few neighbours along the other axes at a time: say where the most work is. Every coordinate still occurs exactly
-    once.
+    earlier, for a few neighbours along the other axes at a time: say where the most work is. Every coordinate still
+    occurs exactly once.
     """
     if order not in ORDERS:
         _fail(ArgumentError, f"no program order {order!r}", f"the orders are {', '.join(map(repr, ORDERS))}")

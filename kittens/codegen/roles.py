@@ -11,9 +11,19 @@ from collections.abc import Sequence
 from kittens import layouts as lay
 from kittens.codegen.machine import Engine, Machine
 from kittens.codegen.placement import Placement, dtype_of, is_tile, place, shape, source_of
-from kittens.codegen.plan import ENGINE_ALIGN, OUT_BYTES, Out, Plan, Ring, Roles, Staged, divisor, loads_of_products
+from kittens.codegen.plan import (
+    ENGINE_ALIGN,
+    OUT_BYTES,
+    Out,
+    Plan,
+    Ring,
+    Roles,
+    Staged,
+    divisor,
+    loads_of_products,
+)
 from kittens.dtypes import BY_NAME
-from kittens.ir import Function, Op, TensorType, TileType, Value, base
+from kittens.ir import Function, Op, TensorType, Value, base
 
 #: Shared memory left for what is not staged: sums over groups, results on their way out.
 _SPARE = 2048
@@ -41,7 +51,10 @@ def assign(function: Function, machine: Machine) -> Plan | None:
         return None
     if not all(_followed(load.operands, function) for load, _ in loads):
         return None
-    direct = [*function.body.ops, *(x for op in function.body.ops if op.name == "loop" for x in op.regions[0].ops)]
+    direct = [
+        *function.body.ops,
+        *(x for op in function.body.ops if op.name == "loop" for x in op.regions[0].ops),
+    ]
     if any(op not in direct for op in products):
         return None
     rings = _rings(plan, products)
@@ -69,10 +82,21 @@ def _share(plan: Plan, products: list[Op]) -> None:
     assert roles is not None and engine is not None
     ids = [op for op in plan.function.body.walk() if op.name == "program_id"]
     large = max(shape(op.result)[0] * shape(op.result)[1] for op in products)
-    if engine.cluster < 2 or roles.late or roles.turns or len(ids) != 1 or len(ids[0].results) < 2 or large < _SHARING:
+    if (
+        engine.cluster < 2
+        or roles.late
+        or roles.turns
+        or len(ids) != 1
+        or len(ids[0].results) < 2
+        or large < _SHARING
+    ):
         return
     common = {
-        ring: [s for s in ring.tiles if not _follows(s.load.operands, ids[0].results[0]) and _split(s, engine.cluster)]
+        ring: [
+            s
+            for s in ring.tiles
+            if not _follows(s.load.operands, ids[0].results[0]) and _split(s, engine.cluster)
+        ]
         for ring in roles.rings
         if ring.loop is not None
     }
@@ -116,7 +140,11 @@ def _out(op: Op, plan: Plan, late: dict[Op, Op]) -> Out | None:
         return None
     name = base(op.operands[0]).name
     loads = [x for x in plan.function.body.walk() if x.name == "load" and base(x.operands[0]).name == name]
-    stores = [x for x in plan.function.body.walk() if x.name.startswith("store") and base(x.operands[0]).name == name]
+    stores = [
+        x
+        for x in plan.function.body.walk()
+        if x.name.startswith("store") and base(x.operands[0]).name == name
+    ]
     if loads or len(stores) > 1:  # the order of the engine's copies and others is not kept
         return None
     body = plan.function.body.ops
@@ -129,7 +157,10 @@ def _out(op: Op, plan: Plan, late: dict[Op, Op]) -> Out | None:
         and all(s.loop is not None for s in plan.staged.values())
         and layout.registers * 3 // 2 <= _WAITING
         and _followed(op.operands[:-1], plan.function)
-        and not any(x.name not in ("cast", "loop") and any(map(is_tile, x.results)) for x in body[body.index(rings[0]) :])
+        and not any(
+            x.name not in ("cast", "loop") and any(map(is_tile, x.results))
+            for x in body[body.index(rings[0]) :]
+        )
         and [x for x in body if x.name.startswith("store")] == [op]
         and all(sums_carried(rings[0], x) for x in rings[0].regions[0].ops if x in plan.placement.products)
     )
@@ -146,10 +177,20 @@ def _teams(products: list[Op], engine: Engine) -> int:
         rows, depth = lay.Tiled(engine.products[a].d).shape[0], lay.Tiled(engine.products[a].a).shape[1]
         if m % rows or n % engine.step or (n > engine.most and n % engine.most) or k % depth or n < 16:
             return 0
-    blocks = [shape(op.result)[0] // lay.Tiled(engine.products[dtype_of(op.operands[0])].d).shape[0] for op in products]
+    blocks = [
+        shape(op.result)[0] // lay.Tiled(engine.products[dtype_of(op.operands[0])].d).shape[0]
+        for op in products
+    ]
     wide = max((shape(op.result)[1] for op in products), default=0)
     # Three teams have fewer registers each: only where the sums are narrow.
-    return next((n for n in ((3, 2, 1) if wide <= 128 else (2, 1)) if all(b % n == 0 and b // n <= 2 for b in blocks)), 0)
+    return next(
+        (
+            n
+            for n in ((3, 2, 1) if wide <= 128 else (2, 1))
+            if all(b % n == 0 and b // n <= 2 for b in blocks)
+        ),
+        0,
+    )
 
 
 def axes_of(value: Value) -> tuple[Value, list[int | Value]] | None:
@@ -249,7 +290,11 @@ def _followed(operands: Sequence[Value], function: Function) -> bool:
         op = value.producer
         if op is None:
             continue
-        if op.regions or is_tile(value) or (op.name == "load" and base(op.operands[0]).name in function.stored()):
+        if (
+            op.regions
+            or is_tile(value)
+            or (op.name == "load" and base(op.operands[0]).name in function.stored())
+        ):
             return False
         todo += op.operands
     return True
@@ -290,7 +335,9 @@ def _late(loop: Op, plan: Plan) -> Op | None:
     if any(v is last.result for op in region.ops[:-1] for v in op.operands):
         return None
     # What heads a pass depends on staged tiles alone, so it can be started before the last pass has ended.
-    if any(source_of(v)[0] not in plan.staged for op in head for v in op.operands[:2]) or any(len(op.operands) == 3 for op in head):
+    if any(source_of(v)[0] not in plan.staged for op in head for v in op.operands[:2]) or any(
+        len(op.operands) == 3 for op in head
+    ):
         return None
     return last
 

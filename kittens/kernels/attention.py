@@ -14,7 +14,6 @@ import kittens as kt
 from kittens.kernels.softmaxes import LOG2E, finite_or_zero
 from kittens.kernels.stacks import head_width
 
-
 #: How far, to base 2, scores may exceed what is subtracted from them: probabilities are at most 2^SLACK before they are
 #: divided by their sum. The maximum need not follow every step, and sums are seldom scaled.
 SLACK = 8.0

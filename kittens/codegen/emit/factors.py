@@ -22,7 +22,11 @@ def op_mul(writer: Writer, op: Op) -> None:
         writer.locate(op)
         condition, held = choice
         name, any_ = writer.fresh(op.result.name or "t"), writer.fresh("any")
-        kept, scale, chosen = writer.reader(x, layout), writer.reader(factor, layout), writer.reader(condition, held)
+        kept, scale, chosen = (
+            writer.reader(x, layout),
+            writer.reader(factor, layout),
+            writer.reader(condition, held),
+        )
         writer.line(f"float {name}[{layout.registers}];")
         writer.line(f"KT_EACH(r, {layout.registers}) {name}[r] = {kept('r')};")
         writer.line(f"bool {any_} = false;")

@@ -37,12 +37,12 @@ def _program(writer: Writer, op: Op, names: list[str]) -> None:
     """Declare the coordinates of a program."""
     rank, rows = op.attrs["rank"], writer.rows
     if rank == 1:
-        text = f"kt_u32({rows}) - 1u - {writer.program}" if op.attrs["order"] == "descending" else writer.program
+        text = (
+            f"kt_u32({rows}) - 1u - {writer.program}" if op.attrs["order"] == "descending" else writer.program
+        )
         writer.line(f"const kt_i64 {names[0]} = {text};")
         return
-    writer.line(
-        f"{'' if 'program' in writer.taken else 'kt_u32 '}program = {writer.program};"
-    )
+    writer.line(f"{'' if 'program' in writer.taken else 'kt_u32 '}program = {writer.program};")
     writer.taken.add("program")
     order = op.attrs["order"]
     if order != "linear" and writer.machine.parts:
@@ -79,7 +79,9 @@ def _sorted(writer: Writer, names: list[str], *, descending: bool) -> None:
     rows = writer.rows
     others = " * ".join(f"kt_u32(grid_{i})" for i in range(1, len(names)))
     some, first, here, place = (writer.fresh(stem) for stem in ("some", "first", "here", "place"))
-    writer.line(f"const kt_u32 {some} = {_SORTED - 1}u / kt_u32({rows}) + 1u;  // of the other coordinates together")
+    writer.line(
+        f"const kt_u32 {some} = {_SORTED - 1}u / kt_u32({rows}) + 1u;  // of the other coordinates together"
+    )
     writer.line(f"const kt_u32 {first} = program / ({some} * kt_u32({rows})) * {some};")
     writer.line(f"const kt_u32 {here} = {others} - {first} < {some} ? {others} - {first} : {some};")
     writer.line(f"program -= {first} * kt_u32({rows});")

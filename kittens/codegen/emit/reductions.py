@@ -63,7 +63,15 @@ def reduce(writer: Writer, op: Op) -> None:
                 f"kt_argmax({best}[{held}], {out}[{held}], {value(read(str(register)))}, {position});"
             )
     elif (many := _by_results(red.into, n)) is not None:
-        _in_parts(writer, many, n, work, best, lambda r: value(read(r)), lambda a, b: _combine(writer, name, work, a, b))
+        _in_parts(
+            writer,
+            many,
+            n,
+            work,
+            best,
+            lambda r: value(read(r)),
+            lambda a, b: _combine(writer, name, work, a, b),
+        )
     else:
         for header, t, r in _pairs(writer, [first[i] for i in range(n)]):
             writer.line(f"{header}{best}[{t}] = {value(read(r))};")
@@ -133,7 +141,9 @@ def _in_parts(
     writer.line(f"{work} {part}[{width}];")
     writer.line(f"KT_EACH(r, {width}) {part}[r] = {read(writer.table(order[:width], 'r'))};")
     mine = f"{part}[r % {width}]"
-    writer.line(f"KT_EACH(r, {len(order) - width}) {mine} = {combine(mine, read(writer.table(order[width:], 'r')))};")
+    writer.line(
+        f"KT_EACH(r, {len(order) - width}) {mine} = {combine(mine, read(writer.table(order[width:], 'r')))};"
+    )
     while width > 2 * n:
         width //= 2
         writer.line(f"KT_EACH(r, {width}) {part}[r] = {combine(f'{part}[r]', f'{part}[r + {width}]')};")

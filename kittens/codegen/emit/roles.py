@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from kittens import layouts as lay
 from kittens.artifact import Parameter, TileMap
-from kittens.codegen import cexpr
 from kittens.codegen.emit.loops import carry_over, declare_carried, op_loop, op_program_id
 from kittens.codegen.emit.products import _pack
 from kittens.codegen.emit.text import added
@@ -87,8 +86,12 @@ class Compute(Writer):
         self.instructions: dict[Instruction, None] = {}
         self.sizes: dict[int, None] = {}
         self.descriptors: dict[tuple[Value, int, bool], str] = {}
-        self.kept: dict[Ring, str] = {}  # rings whose slots are handed back a pass later: where the slot's number is
-        self.lagging: set[Ring] = set()  # those of them that a late product reads, and others in the pass before
+        self.kept: dict[
+            Ring, str
+        ] = {}  # rings whose slots are handed back a pass later: where the slot's number is
+        self.lagging: set[Ring] = (
+            set()
+        )  # those of them that a late product reads, and others in the pass before
         self.pending: dict[Ring, set[Op]] = {}
         self.plain = handlers
         self.read_here = _read_here(plan)
@@ -122,7 +125,11 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
         compute.line(f"if ({waiting.flag}) {waiting.call}();")
     if roles.outs:
         compute.line("if (lane == 0) kt_tile_wait_read<0>();")
-    compute.lines = [*before, *(line for waiting in compute.waiting for line in waiting.lines), *compute.lines]
+    compute.lines = [
+        *before,
+        *(line for waiting in compute.waiting for line in waiting.lines),
+        *compute.lines,
+    ]
 
     plan.scratch_bytes = compute.scratch_bytes
     shared = roles.end + compute.scratch_bytes
@@ -143,21 +150,29 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
     text.append(f"  KT_SHARED_MEMORY(smem, {shared});")
     rings = [*roles.rings, *([roles.turns] if roles.turns else [])]
     for ring in rings:
-        text.append(f"  const kt_smem {ring.name}_full = smem + {ring.bar}, {ring.name}_empty = smem + {ring.bar + 8 * ring.depth};")
-    text.append(f"  const int team = kt_uniform(int(kt_thread()) / {copying});  // the first copies, the others compute")
+        text.append(
+            f"  const kt_smem {ring.name}_full = smem + {ring.bar}, {ring.name}_empty = smem + {ring.bar + 8 * ring.depth};"
+        )
+    text.append(
+        f"  const int team = kt_uniform(int(kt_thread()) / {copying});  // the first copies, the others compute"
+    )
     text += ["  if (kt_thread() == 0) {"]
     text += [f"    kt_map_prefetch({p.text});" for p in maps.values()]
     for ring in rings:
         each = f"KT_EACH(i, {ring.depth}) " if ring.depth > 1 else ""
         at = " + i * 8" if ring.depth > 1 else ""
         text.append(f"    {each}kt_bar_init({ring.name}_full{at}, 1);")
-        text.append(f"    {each}kt_bar_init({ring.name}_empty{at}, {plan.placement.groups * (roles.cluster if ring.common else 1)});")
+        text.append(
+            f"    {each}kt_bar_init({ring.name}_empty{at}, {plan.placement.groups * (roles.cluster if ring.common else 1)});"
+        )
     meet = "kt_cluster_sync();" if roles.cluster > 1 else "kt_barrier();"
     text += ["    kt_bar_fence();", "  }", f"  {meet}"]
     text += ["  kt_after_previous();", "  kt_next_may_start();"]
     if roles.cluster > 1:
         text.append("  const int rank = int(kt_cluster_rank());")
-        text.append(f"  const int rows = (grid_0 + {roles.cluster - 1}) / {roles.cluster};  // of programs of a cluster")
+        text.append(
+            f"  const int rows = (grid_0 + {roles.cluster - 1}) / {roles.cluster};  // of programs of a cluster"
+        )
     total = " * ".join(f"kt_u32({copy.rows if i == 0 else f'grid_{i}'})" for i in range(function.grid_rank))
     text.append(f"  const kt_u32 programs = {total};")
     fewer, more = engine.registers.get(roles.teams, (0, 0))
@@ -216,7 +231,9 @@ def _programs(writer: Writer) -> None:
     writer.line(f"kt_bar_arrive({_bar(turns, 'full')});")
     writer.line("break;")
     writer.close()
-    writer.line(f"{drawn} = kt_blocks() + kt_draw(counter, programs);  // the next program, needed behind this one's copies")
+    writer.line(
+        f"{drawn} = kt_blocks() + kt_draw(counter, programs);  // the next program, needed behind this one's copies"
+    )
 
 
 def _program_id(writer: Writer, op: Op) -> None:
@@ -231,7 +248,9 @@ def _program_id(writer: Writer, op: Op) -> None:
         return
     op_program_id(writer, op)
     for i, value in enumerate(op.results):
-        writer.line(f"kt_st_shared_b32({added(f'smem + {turns.bar + 16}', 4 * i)}, kt_u32({writer.names[value]}));")
+        writer.line(
+            f"kt_st_shared_b32({added(f'smem + {turns.bar + 16}', 4 * i)}, kt_u32({writer.names[value]}));"
+        )
     writer.line(f"kt_bar_arrive({_bar(turns, 'full')});")
     _advance(writer, turns)
 
@@ -506,7 +525,9 @@ def _product(writer: Writer, op: Op) -> None:
     writer.held[op.result] = (sums, layout)
 
 
-def _start(writer: Compute, op: Op, sums: str, values: set[Value], words: str = "", *, again: bool = False) -> None:
+def _start(
+    writer: Compute, op: Op, sums: str, values: set[Value], words: str = "", *, again: bool = False
+) -> None:
     """Start a product. `again`: the one before of the same sums may still be under way. `words`: its left operand, if packed."""
     writer.locate(op)
     matrix, engine = writer.plan.placement.products[op], writer.engine
@@ -520,7 +541,9 @@ def _start(writer: Compute, op: Op, sums: str, values: set[Value], words: str = 
             if ring.loop is None or ring in rings:
                 continue
             rings.append(ring)
-            if ring not in writer.pending and not (ring in writer.lagging and op is writer.roles.late.get(ring.loop)):
+            if ring not in writer.pending and not (
+                ring in writer.lagging and op is writer.roles.late.get(ring.loop)
+            ):
                 writer.line(f"kt_bar_wait({_bar(ring, 'full')}, {ring.name}_phase);")
                 writer.pending[ring] = set(ring.users)
     left, _ = source_of(op.operands[0])
@@ -586,7 +609,9 @@ def _words(writer: Compute, op: Op) -> str:
     registers = lay.renaming(writer.held[value][1], matrix.a)
     if registers is None:
         raise InternalError(f"{value.name} does not lie as the engine takes it")
-    return _pack(writer, value, _by_rows(registers, matrix.tiles[0], matrix.tiles[2]), BY_NAME[dtype_of(value)].bits)
+    return _pack(
+        writer, value, _by_rows(registers, matrix.tiles[0], matrix.tiles[2]), BY_NAME[dtype_of(value)].bits
+    )
 
 
 def _by_rows(registers: tuple[int, ...], mt: int, kt: int) -> list[int]:
@@ -609,7 +634,9 @@ def _described(writer: Compute, op: Op, position: int, lies: bool, name: str, la
             step = _along(staged, lies, matrix.tiles[0] * lay.Tiled(matrix.team.d).shape[0])
             at += f" + (team - 1) * {step}"
         leading = staged.shared.shape[0] * staged.width if lies else 16
-        writer.prelude.append(f"  const kt_desc {base} = kt_matrix_desc({at}, {leading}, {8 * staged.width}, {staged.width});")
+        writer.prelude.append(
+            f"  const kt_desc {base} = kt_matrix_desc({at}, {leading}, {8 * staged.width}, {staged.width});"
+        )
     base = writer.descriptors[key]
     if ring.depth == 1:
         return base
@@ -622,7 +649,11 @@ def _described(writer: Compute, op: Op, position: int, lies: bool, name: str, la
 def _along(staged: Staged, lies: bool, elements: int) -> int:
     """Bytes from an operand's first row (of M or N) to a later one."""
     size = staged.shared.itemsize
-    return elements * size // staged.width * staged.shared.shape[0] * staged.width if lies else elements * staged.width
+    return (
+        elements * size // staged.width * staged.shared.shape[0] * staged.width
+        if lies
+        else elements * staged.width
+    )
 
 
 def _stepped(writer: Compute, op: Op, position: int, lies: bool, first: int, steps: int, bytes: int) -> str:
@@ -666,7 +697,9 @@ def _loop(writer: Writer, op: Op) -> None:
     body = _Pass(late, sums, in_place, names, arguments, words, carried)
     index, (lo, hi, step) = region.args[0], map(writer.scalar, op.operands[:3])
     name, count, passes = (writer.fresh(stem) for stem in (index.name or "index", "pass", "passes"))
-    writer.line(f"const int {passes} = kt_passes({lo}, {hi}, {step});  // in 32 bits: alike in all lanes, and known to be")
+    writer.line(
+        f"const int {passes} = kt_passes({lo}, {hi}, {step});  // in 32 bits: alike in all lanes, and known to be"
+    )
     writer.open(f"if ({passes} > 0)")
     writer.open("")
     writer.lines[-1] = writer.indent[:-2] + "{"
@@ -754,7 +787,9 @@ def _await(writer: Compute) -> None:
         waiting = _Waiting(f"{cname(base(op.operands[0]).name)}_late")
         count = writer.plan.placement.layouts[op.operands[-1]].registers // 2
         lines, writer.lines = writer.lines, []
-        writer.line(f"kt_u32 {waiting.words}[{count}];  // a result goes out while the next program's first products are under way")
+        writer.line(
+            f"kt_u32 {waiting.words}[{count}];  // a result goes out while the next program's first products are under way"
+        )
         writer.line(f"kt_u32 {waiting.number} = 0;")
         writer.line(f"bool {waiting.flag} = false;")
         writer.open(f"auto {waiting.call} = [&]() KT_INLINE")
@@ -778,7 +813,9 @@ def _send(writer: Compute, scalars: Writer, out: Out, words: str) -> None:
     tile = out.store.operands[-1]
     map, axes = _out_map(writer, out)
     places = _places(scalars, out.store, shape(tile), axes)
-    matrix = next(m for m in writer.plan.placement.products.values() if m.layout == writer.plan.placement.layouts[tile])
+    matrix = next(
+        m for m in writer.plan.placement.products.values() if m.layout == writer.plan.placement.layouts[tile]
+    )
     assert matrix.team is not None
     rows, columns = lay.Tiled(matrix.team.d).shape[0], out.panel // 2
     mt, nt, _ = matrix.tiles
@@ -789,7 +826,9 @@ def _send(writer: Compute, scalars: Writer, out: Out, words: str) -> None:
     buffer = writer.fresh("out")
     writer.line(f"const kt_smem {buffer} = smem + {writer.roles.out} + group * {2 * OUT_BYTES};")
     at = [scalars.fresh("at") for _ in places]
-    writer.line(f"const int {', '.join(f'{name} = {place}' for name, place in zip(at, places, strict=True))};")
+    writer.line(
+        f"const int {', '.join(f'{name} = {place}' for name, place in zip(at, places, strict=True))};"
+    )
     many = shape(tile)[1] // columns
     for i in range(mt):
         writer.open(f"KT_EACH(panel, {many})")
@@ -827,7 +866,9 @@ class _Pass:
 def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
     before = len(writer.flights)
     heads = [op for op in region.ops if op in writer.plan.placement.products and _heads(writer, op)]
-    for op in heads:  # they need staged tiles alone, and are under way while the threads do what stands between
+    for (
+        op
+    ) in heads:  # they need staged tiles alone, and are under way while the threads do what stands between
         _one(writer, op)
     if body.late and not first:
         _start(writer, body.late, body.names[body.late.result], _late_values(body), body.words)

@@ -184,11 +184,15 @@ class Writer:
         text = "\n".join([*self.prelude, *self.lines])
         known = {"tid": "kt_thread", "lane": "kt_lane", "group": "kt_group"}
         before = {"tid": first, "lane": 0, "group": first // self.machine.lanes}
-        return [
-            f"  const int {name} = int({call}()){f' - {before[name]}' if before[name] else ''};"
-            for name, call in known.items()
-            if re.search(rf"\b{name}\b", text)
-        ] + self._widened(text) + self.prelude
+        return (
+            [
+                f"  const int {name} = int({call}()){f' - {before[name]}' if before[name] else ''};"
+                for name, call in known.items()
+                if re.search(rf"\b{name}\b", text)
+            ]
+            + self._widened(text)
+            + self.prelude
+        )
 
     def _widened(self, text: str) -> list[str]:
         """Parameters of 32 bits, under the names that they go by."""
