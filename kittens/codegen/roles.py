@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kittens import layouts as lay
+from kittens.codegen.known import divisor
 from kittens.codegen.machine import Engine, Machine
 from kittens.codegen.placement import Placement, dtype_of, is_tile, place, shape, source_of
 from kittens.codegen.plan import (
@@ -19,7 +20,6 @@ from kittens.codegen.plan import (
     Ring,
     Roles,
     Staged,
-    divisor,
     loads_of_products,
 )
 from kittens.dtypes import BY_NAME

@@ -22,7 +22,6 @@ from kittens.ir import Op, Value
 
 def op_program_id(writer: Writer, op: Op) -> None:
     writer.locate(op)
-    rank = op.attrs["rank"]
     names = [writer.fresh(v.name or f"program_{i}") for i, v in enumerate(op.results)]
     writer.names.update(zip(op.results, names, strict=False))
     if writer.cluster > 1:

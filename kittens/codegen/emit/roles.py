@@ -76,7 +76,7 @@ class Compute(Writer):
             "load": lambda w, op: _arrived(w, op) if op.result in w.plan.staged else handlers["load"](w, op),
             "loop": _loop,
             "program_id": _program_id,
-            "store": lambda w, op: _out(w, op) if op in w.plan.roles.outs else handlers["store"](w, op),  # type: ignore[union-attr]
+            "store": lambda w, op: _out(w, op) if op in w.plan.roles.outs else handlers["store"](w, op),
         }
         super().__init__(plan, {name: _settled(handler) for name, handler in own.items()})
         assert plan.roles is not None and plan.machine.engine is not None
@@ -542,7 +542,7 @@ def _start(
                 continue
             rings.append(ring)
             if ring not in writer.pending and not (
-                ring in writer.lagging and op is writer.roles.late.get(ring.loop)
+                ring in writer.lagging and op in writer.roles.late.values()
             ):
                 writer.line(f"kt_bar_wait({_bar(ring, 'full')}, {ring.name}_phase);")
                 writer.pending[ring] = set(ring.users)
@@ -561,7 +561,7 @@ def _start(
     writer.sizes[matrix.layout.registers] = None
     writer.open("")
     writer.lines[-1] = writer.indent[:-2] + "{"
-    lag = op is next((writer.roles.late.get(r.loop) for r in rings if r in writer.lagging), None)
+    lag = op in writer.roles.late.values()
     b = _described(writer, op, 1, lies[1], "b_at", lag)
     a = "" if words else _described(writer, op, 0, lies[0], "a_at")
     if not again:
