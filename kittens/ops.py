@@ -51,7 +51,7 @@ Window = int | tuple[int | None, int | None] | None
 FLOATS = (float32, float16, bfloat16)
 INTEGERS = tuple(d for d in ALL if d.is_integer)
 #: Rows of up to this many elements are held in one tile.
-RESIDENT = 8192
+RESIDENT = 16384
 #: Rows of a multiple of this many elements get a tile of exactly their length.
 ROW_STEP = 256
 
@@ -196,16 +196,14 @@ def _stacks(*arrays: Array, keep: int = 1) -> list[Array]:
     return list(arrays)
 
 
-def _tiles(n: int, tune: Tune) -> dict[str, Any]:
+def _tiles(n: int, tune: Tune, most: int = RESIDENT) -> dict[str, Any]:
     """Constants for a kernel on rows of n: whether one tile holds a row, how wide it is, and whether the row fills it.
 
     A kernel is specialised on rows that fill their tile: those whose length lanes share out evenly.
     """
     given = dict(tune or {})
     width = given.get("BN", n if n and n % ROW_STEP == 0 else max(16, 1 << max(n - 1, 0).bit_length()))
-    return (
-        {**given, "resident": True, "whole": n == width, "BN": width} if n <= min(width, RESIDENT) else given
-    )
+    return {**given, "resident": True, "whole": n == width, "BN": width} if n <= min(width, most) else given
 
 
 # Products.
@@ -527,7 +525,8 @@ def dropout_residual_layer_norm(
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
         raise ArgumentError(f"seed is an integer, not {seed!r}", hint="pass a Python integer")
     y, total = _output(out, x, array.shape, array.dtype), _output(None, x, array.shape, other.dtype)
-    constants = {"p": _constant(p, "p", 0, 1), "eps": _constant(eps, "eps", 0, math.inf), **_tiles(n, tune)}
+    numbers = {"p": _constant(p, "p", 0, 1), "eps": _constant(eps, "eps", 0, math.inf)}
+    constants = {**numbers, **_tiles(n, tune, RESIDENT // 2)}  # two rows at once
     launch(
         kernels.dropout_residual_layer_norm,
         *_stacks(x, residual, y, total),

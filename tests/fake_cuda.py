@@ -169,6 +169,7 @@ class Fake:
         self.artifacts: dict[int, Artifact] = {}
         self.local = threading.local()
         self.stream = 0
+        self.capability = "90"
         self.context_of_threads = False  # whether a thread needs setDevice before it may launch
         self.encoded: list[dict[str, Any]] = []
         self.waits: list[Any] = []
@@ -210,7 +211,7 @@ def install(monkeypatch: Any, count: int = 1) -> Iterator[Fake]:
     class Device:
         def __init__(self, index: int):
             self.index, self.before = index, 0
-            self.compute_capability = "90"
+            self.compute_capability = fake.capability
             self.attributes = {"MultiProcessorCount": 4}
 
         def __enter__(self) -> None:

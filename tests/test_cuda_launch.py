@@ -14,7 +14,7 @@ from fake_cuda import Fake, Tensor, aligned, install, ndarray
 import kittens as kt
 from kittens.arguments import OnDevice
 from kittens.artifact import Artifact, Parameter, TileMap
-from kittens.backends.cuda.launch import run_artifact
+from kittens.backends.cuda.launch import device_arch, run_artifact
 from kittens.backends.cuda.maps import unmappable
 from kittens.kernel import Kernel
 from kittens.targets import Target
@@ -292,6 +292,23 @@ def test_host_arrays_are_copied_there_and_back(cuda: Fake) -> None:
         assert cuda.started[-1].parameters["x"] != x.ctypes.data
     with pytest.raises(kt.ArgumentError, match="overlaps"):
         scaled(x, x, on="cuda")
+
+
+@pytest.mark.parametrize(
+    ("capability", "arch"), [("80", "sm_80"), ("86", "sm_80"), ("89", "sm_89"), ("90", "sm_90a")]
+)
+def test_the_architecture_of_a_device(cuda: Fake, capability: str, arch: str) -> None:
+    cuda.capability = capability
+    assert device_arch(0) == arch
+
+
+@pytest.mark.parametrize("capability", ["75", "100", "121"])
+def test_devices_without_a_target(cuda: Fake, capability: str) -> None:
+    cuda.capability = capability
+    with pytest.raises(
+        kt.UnavailableError, match=f"{capability[:-1]}.{capability[-1]}, for which there is no target"
+    ):
+        kernel()(array(64), array(64))
 
 
 # ---- arrays of others

@@ -29,6 +29,16 @@ def test_whole_tiles_are_tested_by_scalars_and_the_loops_own_axis_not_at_all() -
     assert "left < 0 ? 0" in ragged and re.search(r"row < limit", ragged)
 
 
+def test_a_plan_says_what_is_tested() -> None:
+    x, y = kt.spec("bfloat16", (1024, 1024)), kt.spec("bfloat16", (1000, 1000))
+    plan = str(matmul.plan("cuda:sm_80", x, x, x, BM=64, BN=64, BK=32))
+    assert "load of a (64, 32): tests scalars and nothing at edges" in plan
+    assert "load of b (32, 64): tests scalars and scalars at edges" in plan
+    assert "store of c (64, 64): tests scalars and scalars at edges" in plan
+    ragged = str(matmul.plan("cuda:sm_80", y, y, y, BM=64, BN=64, BK=32))
+    assert "load of a (64, 32): tests elements and elements at edges" in ragged
+
+
 def test_an_axis_of_known_extent_from_its_start_is_not_tested() -> None:
     @kt.kernel
     def copy(x, y):

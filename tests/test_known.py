@@ -12,8 +12,9 @@ import kittens as kt
 from kittens.backends.cuda.machine import machine
 from kittens.codegen import emit, make_plan
 from kittens.codegen.known import ENDLESS, Along, alike, along, power_of_two_in
+from kittens.codegen.rows import whole_rows
 from kittens.ir import Function, Op
-from kittens.kernels import dropout_residual_layer_norm, layer_norm, rotary
+from kittens.kernels import dropout_residual_layer_norm, layer_norm, rotary, softmax
 from kittens.opset.elementwise import COMPARISONS
 
 WIDTH = 64
@@ -155,3 +156,23 @@ def test_numbers_of_programs_are_divided_in_32_bits(target: str, n: int) -> None
     text = source(shared_out, kt.spec("float32", (n,)), kt.spec("int64", (40, 3)))
     assert text.count("kt_quotient(") == 1 and text.count("kt_remainder(") == 1
     assert "kt_floordiv<kt_i64>(" in text  # of what may be negative
+
+
+@pytest.mark.parametrize(
+    ("columns", "groups"), [(256, 8), (768, 8), (4096, 8), (5120, 4), (7680, 2), (8192, 8), (16384, 16)]
+)
+def test_groups_share_out_whole_rows(columns: int, groups: int) -> None:
+    x = bf16(64, columns)
+    rows = whole_rows("softmax", {"x": x, "resident": True})["BM"]
+    plan = make_plan(softmax.ir(x, x, resident=True, whole=True, BN=columns, BM=rows), machine("sm_90a"))
+    assert plan.placement.groups == groups
+    for layout in plan.placement.layouts.values():
+        if len(layout.axes) == 2 or columns in layout.shape:  # nobody holds a copy
+            assert layout.registers * layout.lanes * layout.groups == np.prod(layout.shape)
+
+
+def test_rows_that_are_swept_keep_the_kernels_own_tiles() -> None:
+    x = bf16(64, 4096)
+    assert whole_rows("softmax", {"x": x, "resident": False}) == {}
+    assert whole_rows("matmul", {"a": x}) == {}
+    assert whole_rows("softmax", {"x": bf16(64, 0), "resident": True}) == {"BM": 32}

@@ -25,17 +25,19 @@ def device_arch(index: int) -> str:
     """The architecture to compile for on a device."""
     import cupy
 
-    major, minor = (
-        cupy.cuda.Device(index).compute_capability[:-1],
-        cupy.cuda.Device(index).compute_capability[-1],
-    )
-    if (major, minor) == ("9", "0"):
+    capability = cupy.cuda.Device(index).compute_capability  # such as "90"
+    major, minor = int(capability[:-1]), int(capability[-1])
+    if (major, minor) == (9, 0):
         return "sm_90a"
-    if int(major) >= 8:
-        return (
-            "sm_80" if major == "8" and minor == "0" else "sm_89" if (major, minor) == ("8", "9") else "sm_80"
-        )
-    raise UnavailableError(f"compute capability {major}.{minor} is too old: 8.0 at least")
+    if major == 8:  # code for 8.0 runs on all of them
+        return "sm_89" if minor == 9 else "sm_80"
+    raise UnavailableError(
+        f"device {index} has compute capability {major}.{minor}, for which there is no target",
+        hint="8.0 to 8.9, and 9.0, have one",
+    )
+
+
+_machine = functools.cache(machine)
 
 
 def execute(target: Target, launch: Launch, function: Function) -> Again | None:
@@ -44,7 +46,7 @@ def execute(target: Target, launch: Launch, function: Function) -> Again | None:
     NumPy arrays are copied there and outputs back; device arrays are used as they are.
     """
     index = _device(target)
-    artifact = compiled(function, machine(target.arch or device_arch(index)))
+    artifact = compiled(function, _machine(target.arch or device_arch(index)))
     return run_artifact(artifact, launch.arguments, launch.grid, index)
 
 

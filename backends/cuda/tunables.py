@@ -10,16 +10,11 @@ import math
 from typing import Any
 
 from kittens.arguments import TensorArg
+from kittens.codegen.rows import ELEMENTS, whole_rows
 from kittens.targets import Target
 
-#: Elements of whole rows that one program takes: few, so that many programs keep loads in flight.
-_PROGRAM = {
-    "softmax": 8192,
-    "layer_norm": 8192,
-    "l2_normalize": 8192,
-    "rms_norm": 4096,
-    "dropout_residual_layer_norm": 4096,
-}
+#: Elements of whole rows that one program takes where others are faster than what serves everywhere.
+_ELEMENTS = {**ELEMENTS, "rms_norm": 4096}
 
 
 def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str, int]:
@@ -33,19 +28,22 @@ def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str,
         mapped = [arguments[n] for n in ("q", "k", "v", "do") if n in arguments]
         found = _attention_by_engine(kernel, q, v) if engine and _copied(*mapped) else {}
         return found or _attention(kernel, max(q.shape[-1], v.shape[-1]), q.dtype.bytes)
-    if kernel in _PROGRAM and arguments["resident"]:
-        return {"BM": _power_of_two(_PROGRAM[kernel] // max(arguments["x"].shape[-1], 1))}
     if kernel == "rotary":
         return {"BM": 16, "PARTS": 2}
     if kernel in ("activation", "gated", "add") and arguments["y"].shape[-1] >= 1024:
         return {"BM": 4, "BN": 1024}
-    return {}
+    return whole_rows(kernel, arguments, _ELEMENTS)
 
 
 def _architecture(target: Target) -> str:
-    """The architecture that a target stands for on this machine."""
-    if target.arch or target.simulated:
+    """The architecture that a target stands for on this machine: its device's, if there is one."""
+    if target.arch:
         return target.arch
+    from kittens.backends.cuda import missing
+    from kittens.backends.cuda.machine import DEFAULT
+
+    if "execute" in missing():
+        return DEFAULT
     from kittens.backends.cuda.launch import device_arch
 
     return device_arch(target.index or 0)
@@ -107,11 +105,6 @@ def _matmul(a: TensorArg, b: TensorArg) -> dict[str, int]:
     if min(a.shape[-2], b.shape[-1]) < 512:
         return {}
     return {"BM": 128, "BN": 128, "BK": 32 if a.dtype.bits == 16 else 64}
-
-
-def _power_of_two(n: int) -> int:
-    """The largest power of two not above n, from 1 to 32."""
-    return max(1, min(32, 1 << n.bit_length() >> 1))
 
 
 def _aligned(x: TensorArg) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from kittens.arguments import TensorArg
+from kittens.codegen.rows import whole_rows
 from kittens.targets import Target
 
 #: (rows of up to so many bytes, BM, BN), in order.
@@ -70,7 +71,7 @@ def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str,
     if kernel == "matmul":
         return _matmul(arch, arguments["a"], arguments["b"])
     if kernel not in _ATTENTION[arch]:
-        return {}
+        return whole_rows(kernel, arguments)
     q, v = arguments["q"], arguments["v"]
     sizes = _ATTENTION[arch].get(f"{kernel} {q.dtype}", _ATTENTION[arch][kernel])
     bytes_of_row = max(q.shape[-1], v.shape[-1]) * q.dtype.bytes

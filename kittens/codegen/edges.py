@@ -6,8 +6,10 @@ does for all elements. None is needed where the tile's coordinate is that of a l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kittens.codegen.known import constant
-from kittens.codegen.views import Axis
+from kittens.codegen.views import Axis, resolve
 from kittens.ir import Op, Region, Value
 
 
@@ -41,6 +43,17 @@ def known_limit(coordinate: Value, size: int, axis: Axis, loops: dict[Value, Op]
     if number is not None and extent is not None:
         return max(0, min(size, extent - number * size)) if number >= 0 else 0
     return size if divides(size, axis) and _below(coordinate, size, axis, loops) else None
+
+
+def tested(op: Op, extents: Sequence[int], loops: dict[Value, Op]) -> list[str]:
+    """For each axis of a load or store, what is tested there: "nothing", "scalars" or "elements"."""
+    view = resolve(op.operands[0], lambda v: "x")
+    found = []
+    for coordinate, size, axis in zip(op.operands[1:], extents, view.axes, strict=False):
+        known = known_limit(coordinate, size, axis, loops)
+        whole = divides(size, axis) if known is None else known in (0, size)
+        found.append("nothing" if known == size else "scalars" if whole else "elements")
+    return found
 
 
 def divides(size: int, axis: Axis) -> bool:

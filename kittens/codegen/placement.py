@@ -279,6 +279,8 @@ def _choose_groups(ops: list[Op], values: list[Value], machine: Machine) -> int:
     groups = 1
     while groups < min(8, most) and groups * machine.lanes * 16 <= largest:
         groups *= 2
+    while groups < most and groups * machine.lanes < 512 and groups * machine.lanes * 32 < largest:
+        groups *= 2
     tensors = [op.operands[0].type for op in ops if op.name in ("load", "store")]
     bits = min((t.dtype.bits for t in tensors if isinstance(t, TensorType)), default=32)
     pieces, rest = divmod(largest, machine.lanes * (128 // bits if bits < 128 else 4))

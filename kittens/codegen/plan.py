@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kittens import layouts as lay
+from kittens.codegen.edges import loops_by_index, tested
 from kittens.codegen.known import divisor
 from kittens.codegen.machine import Machine
 from kittens.codegen.placement import Placement, dtype_of, place, shape, source_of
@@ -167,7 +168,7 @@ class Plan:
             rows.append(
                 f"  held {value.name or '-'} {value.type}: {layout.registers} registers a lane; {p.reasons[value]}"
             )
-        rows += [f"  {text}" for text in self.accesses()]
+        rows += [f"  {text}" for text in (*self.accesses(), *self.edges())]
         rows.append(f"  predicted: {self.predicted_registers()} registers of {m.registers} a lane")
         rows += [f"  note: {n}" for n in self.notes]
         return "\n".join(rows) + "\n"
@@ -177,6 +178,17 @@ class Plan:
         from kittens.codegen.pressure import registers
 
         return registers(self)
+
+    def edges(self) -> list[str]:
+        """What loads and stores of tiles test at edges, one line for each that differs."""
+        loops = loops_by_index(self.function.body)
+        lines: dict[str, None] = {}
+        for op in self.function.body.walk():
+            if op.name in ("load", "store", "store_add"):
+                tile = op.result if op.name == "load" else op.operands[-1]
+                told = " and ".join(tested(op, shape(tile), loops))
+                lines[f"{op.name} of {base(op.operands[0]).name} {shape(tile)}: tests {told} at edges"] = None
+        return list(lines)
 
     def accesses(self) -> list[str]:
         """How well the loads and stores of held tiles use global memory's transactions, one line each."""

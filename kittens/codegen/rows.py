@@ -1,0 +1,26 @@
+"""How many rows a program takes of the library's kernels whose tiles hold whole rows: what backends' tunables share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+#: Elements of one program, by kernel: few enough to stay in registers, and for several programs on a processor.
+ELEMENTS: Mapping[str, int] = {
+    "softmax": 8192,
+    "layer_norm": 8192,
+    "l2_normalize": 8192,
+    "rms_norm": 8192,
+    "dropout_residual_layer_norm": 4096,
+}
+MOST = 32
+
+
+def whole_rows(
+    kernel: str, arguments: dict[str, Any], elements: Mapping[str, int] = ELEMENTS
+) -> dict[str, int]:
+    """The rows of a program, a power of two, for kernels and arguments whose rows are held; nothing for others."""
+    if kernel not in elements or not arguments.get("resident"):
+        return {}
+    rows = elements[kernel] // max(arguments["x"].shape[-1], 1)
+    return {"BM": max(1, min(MOST, 1 << rows.bit_length() >> 1))}
