@@ -210,6 +210,13 @@ def test_only_the_best_run_in_the_last_race(gem: Gem) -> None:
     assert sum(state == "timed" for state in states(found).values()) == 5
 
 
+def test_no_more_are_tried_than_asked_for(gem: Gem) -> None:
+    found = found_on(gem, keep=2)
+    assert sorted(states(found).values()) == ["final", "final", "pruned"]
+    (out,) = (c for c in found.candidates if c.state == "pruned")
+    assert out.reason == "2 are tried, and nothing is predicted of them" and not out.seconds
+
+
 def test_given_constants_are_not_searched(gem: Gem) -> None:
     with pytest.raises(ArgumentError, match="has no tunables that are open"):
         found_on(gem, example=Example(EXAMPLE.args, {"BLOCK": 32}))

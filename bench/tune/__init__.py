@@ -87,7 +87,10 @@ def _prune(found: Found, keep: int) -> None:
         if c.cost > SLOWEST * left[0].cost:
             c.drop("pruned", f"predicted to take {c.cost / left[0].cost:.2g} times the least")
         elif place >= keep:
-            c.drop("pruned", f"{place} others are predicted to be no slower")
+            others = f"{place} others are predicted to be no slower"
+            c.drop(
+                "pruned", others if c.prediction else f"{keep} are tried, and nothing is predicted of them"
+            )
 
 
 def _check(subject: Subject, found: Found, progress: Callable[[str], None]) -> None:

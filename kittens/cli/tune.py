@@ -180,7 +180,7 @@ def _print(result: Any, kept: str | None, dry_run: bool) -> None:
 
     out = console()
     tried = [c for c in result.candidates if c.state != "pruned"]
-    left_out = sorted((c for c in result.candidates if c.state == "pruned"), key=lambda c: c.prediction.cost)
+    left_out = sorted((c for c in result.candidates if c.state == "pruned"), key=lambda c: c.cost)
     least = min((c.prediction.cost for c in tried if c.prediction), default=0.0)
     columns = ("registers", "shared", "predicted", *(("time",) if result.timed else ()))
     rows = table("candidate", *columns, "what became of it", right=columns)
