@@ -42,10 +42,10 @@ class TileMap:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of emitted code: kind is "pointer", "extent", "stride", "map", "scalar" or "grid".
+    """A parameter of emitted code: kind is "pointer", "extent", "stride", "map", "scalar", "grid" or "counter".
 
     `name` and `axis` say whose pointer, extent or stride, `map` how a map copies `name`; `ctype` and `text` how the source
-    declares it.
+    declares it. A counter is the address of 32 bits of zeros, which the kernel leaves at zero.
     """
 
     kind: str

@@ -95,14 +95,20 @@ def cols(coordinate: Like, size: Any) -> Tile:
     return indices(coordinate, size)[None, :]
 
 
+#: Orders in which programs can be started.
+ORDERS = ("linear", "grouped", "ascending", "descending")
+
+
 def program_id(axis: int | None = None, *, order: str = "linear") -> Any:
     """The coordinates of this program in the grid: int64 scalars, a tuple of them for a grid of several axes.
 
     `axis` picks one. order="grouped" lets the target choose which coordinates run near each other in time and
-    place (for its caches or chiplets); every coordinate still occurs exactly once.
+    place (for its caches or chiplets). "ascending" and "descending" start programs with smaller, or larger, first coordinates
+    earlier, for a few neighbours along the other axes at a time: say where the most work is. Every coordinate still
+    occurs exactly once.
     """
-    if order not in ("linear", "grouped"):
-        _fail(ArgumentError, f"no program order {order!r}", "the orders are 'linear' and 'grouped'")
+    if order not in ORDERS:
+        _fail(ArgumentError, f"no program order {order!r}", f"the orders are {', '.join(map(repr, ORDERS))}")
     return _grid("program_id", axis, {"order": order})
 
 

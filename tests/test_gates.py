@@ -58,7 +58,7 @@ def test_a_compiled_kernel_keeps_to_its_plan_and_what_does_not_is_refused(backen
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_shared_memory_that_no_plan_knows_of_is_found_in_a_cubin(arch) -> None:
     plan, source = planned(small(), cuda_machine.machine(arch))
-    entry = source.text.index("const int tid")
+    entry = source.text.index("KT_SHARED_MEMORY(")
     planted = "__shared__ volatile int hidden[64]; hidden[threadIdx.x % 64] = 1;\n  "
     with pytest.raises(InternalError, match="bytes of shared memory, its plan says"):
         cuda.compile_source(plan, replace(source, text=source.text[:entry] + planted + source.text[entry:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import math
 import os
@@ -111,6 +112,17 @@ def test_similar_sentences_are_more_alike_than_others(example: Any, embeddings: 
     table = example.similarities(embeddings, "numpy")
     np.fill_diagonal(table, 0)
     assert [int(table[i].argmax()) for i in (0, 1, 4, 5, 6, 7)] == [1, 0, 5, 4, 7, 6]
+
+
+@pytest.mark.parametrize("on", ["cuda:sm_80@sim", "hip:gfx950@sim", "metal@sim"])
+def test_simulated_targets_give_the_same(example: Any, model: Any, on: str) -> None:
+    """One layer of the model, whose kernels are those of all six."""
+    pytest.importorskip("ziglang")
+    first = dataclasses.replace(model, config={**model.config, "num_hidden_layers": 1})
+    wanted = first.embed(example.SENTENCES[:2])
+    given = dataclasses.replace(first, on=on).embed(example.SENTENCES[:2])
+    assert np.abs(given - wanted).max() < 1e-6
+    assert (given * wanted).sum(-1).min() >= 0.9999
 
 
 def test_the_script_prints_a_table() -> None:

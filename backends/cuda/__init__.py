@@ -78,7 +78,11 @@ def kittens_numerics(target: Target) -> Numerics | None:
     }
     native = target.arch == "sm_90a"
     float8 = dict.fromkeys(("float8_e4m3fn", "float8_e5m2"), "native" if native else "emulated")
-    return Numerics(ulp, float8={**float8, "float8_e4m3fnuz": "emulated", "float8_e5m2fnuz": "emulated"})
+    return Numerics(
+        ulp,
+        underflows=("exp2",),
+        float8={**float8, "float8_e4m3fnuz": "emulated", "float8_e5m2fnuz": "emulated"},
+    )
 
 
 @hookimpl

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kittens.backends.cuda.fragments import ACCESSES, LANES, MATRIX_MOVES, MMA, SEGMENT, SWIZZLES
-from kittens.codegen import Dialect, Machine, MatrixOp, Move
+from kittens.backends.cuda import wgmma
+from kittens.backends.cuda.fragments import ACCESSES, LANES, MATRIX_MOVES, MMA, SEGMENT, SWIZZLES, WGMMA
+from kittens.codegen import Dialect, Engine, Instruction, Machine, MatrixOp, Move
 
 #: Shared memory that one program may use, by architecture, in bytes (CUDA programming guide, compute capabilities).
 SHARED_BYTES = {"sm_80": 166912, "sm_86": 101376, "sm_89": 101376, "sm_90a": 232448}
@@ -53,6 +54,55 @@ def _entry(name: str, parameters: Sequence[tuple[str, str]], threads: int, share
 DIALECT = Dialect("kt_cuda.h", _entry, ".cu")
 
 
+def _alone(name: str, parameters: Sequence[tuple[str, str]], threads: int, cluster: int) -> str:
+    """A kernel that has a processor to itself."""
+    beside = f" __cluster_dims__({cluster}, 1, 1)" if cluster > 1 else ""
+    listed = ", ".join(f"KT_MAP({n})" if c == "kt_map" else f"{c} {n}" for c, n in parameters)
+    return f'extern "C" __global__ void{beside} __launch_bounds__({threads}, 1) {name}({listed}) {{'
+
+
+#: How an element type is called in wgmma's names. 16-bit operands may lie either way in shared memory.
+_TYPES = {"bfloat16": "bf16", "float16": "f16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
+
+
+def _start(i: Instruction, sums: str, first: int, a: str, b: str, add: str) -> str:
+    turns = [int(i.across[1])] if i.held else [int(x) for x in i.across]
+    if i.dtype not in ("bfloat16", "float16"):
+        turns = []
+    given = ", ".join(map(str, [*turns, first]))
+    return f"kt_wgmma_m64n{i.columns}k{i.depth}_{_TYPES[i.dtype]}_{'rs' if i.held else 'ss'}<{given}>({sums}, {a}, {b}, {add});"
+
+
+def _wrappers(instructions: Sequence[Instruction], sizes: Sequence[int]) -> str:
+    return wgmma.wrappers(
+        [
+            wgmma.Product(i.columns, _TYPES[i.dtype], _TYPES[i.dtype], "rs" if i.held else "ss")
+            for i in instructions
+        ],
+        sizes,
+    )
+
+
+#: wgmma and bulk copies. Registers: the launch gives 168 (three teams) or 128 (four) a lane, and what the copying team does not
+#: need the others get. Eight-bit operands must lie along K (PTX ISA, "Asynchronous warpgroup level matrix instructions").
+ENGINE = Engine(
+    team=4,
+    products={
+        dtype: WGMMA["m64k16" if dtype in ("bfloat16", "float16") else "m64k32_fp8"]
+        for dtype in ("bfloat16", "float16")
+    },
+    step=8,
+    most=256,
+    along=frozenset(("float8_e4m3fn", "float8_e5m2")),
+    call=_start,
+    wrappers=_wrappers,
+    registers={2: (40, 232), 3: (32, 160)},
+    entry=_alone,
+    cluster=2,
+    put=lambda address, words: _call("kt_stmatrix_x4", [address], words, []),
+)
+
+
 def machine(arch: str) -> Machine:
     """The machine of an architecture such as sm_80."""
     return Machine(
@@ -68,5 +118,6 @@ def machine(arch: str) -> Machine:
         swizzles=SWIZZLES,
         segment=SEGMENT,
         reads={size: ACCESSES[f"b{8 * size}"] for size in (4, 8, 16)},
+        engine=ENGINE if arch == "sm_90a" else None,
         stages=4 if arch == "sm_90a" else 3,
     )

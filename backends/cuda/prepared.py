@@ -17,6 +17,7 @@ import numpy as np
 
 from kittens.arguments import Argument, TensorArg
 from kittens.artifact import Artifact, Parameter
+from kittens.backends.cuda.counters import counters
 from kittens.backends.cuda.maps import mapper
 from kittens.errors import CheckError, UnavailableError
 
@@ -93,6 +94,7 @@ class Layout:
         self.maps: list[
             tuple[int, int, Parameter]
         ] = []  # place in the table, number of the tensor, and which map
+        self.counter: int | None = None  # the word that holds a counter's address
         places: list[int] = []
         fixed: list[int] = []
         for p in artifact.parameters:
@@ -100,9 +102,11 @@ class Layout:
                 places.append(numbers[p.name])
                 continue
             places.append(len(given) + len(fixed))
+            if p.kind == "counter":
+                self.counter = len(given) + len(fixed)
             if p.kind == "map":
                 self.maps.append((len(places) - 1, numbers[p.name], p))
-            fixed.append(0 if p.kind == "map" else _fixed(p, arguments, grid))
+            fixed.append(0 if p.kind in ("map", "counter") else _fixed(p, arguments, grid))
         self.places = tuple(places)
         # A device is little-endian: the first half of such a word is the number in 32 bits.
         self.words = np.array([0] * len(given) + fixed + [0], np.int64).tobytes()
@@ -194,12 +198,13 @@ def prepare(
         **stream.names, "pop": pool.pop, "push": pool.append, "new": new, "errors": errors, "recover": recover,
         "elsewhere": elsewhere, "device": cupy.cuda.runtime.getDevice, "index": index, "kernel": kernel,
         "pointer": kernel.ptr, "blocks": blocks, "threads": artifact.threads, "shared": artifact.shared_bytes,
+        "counter": counters(index) if layout.counter is not None else None,
         "start": _start_configured if configured else cupy.cuda.driver.launchKernel,
         **{f"find{n}": find for n, find in enumerate(finders)},
     }  # fmt: skip
     places = tuple((place, number) for place, number, _ in layout.maps)
     launch: Callable[..., None] = _text(
-        layout.kinds, places, stream.text, configured, devices() > 1, tuple(names)
+        layout.kinds, places, layout.counter, stream.text, configured, devices() > 1, tuple(names)
     )(**names)
     return launch
 
@@ -208,6 +213,7 @@ def prepare(
 def _text(
     kinds: str,
     maps: tuple[tuple[int, int], ...],
+    counter: int | None,
     stream: str,
     configured: bool,
     several: bool,
@@ -230,6 +236,7 @@ def _text(
     start = f"start({'block.config, pointer, stream, block.tables' if configured else start})"
     lines += [
         f"stream = {stream}",
+        *([f"words[{counter}] = counter(stream)"] if counter is not None else []),
         f"try: {start}",
         f"except errors as error: recover(error, lambda: {start})",
     ]

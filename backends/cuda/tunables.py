@@ -6,6 +6,7 @@ on an H200 (bench/NOTES.md).
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from kittens.arguments import TensorArg
@@ -18,16 +19,76 @@ _ELEMENTS = {**ELEMENTS, "rms_norm": 4096}
 
 def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str, int]:
     """Values for a kernel's tunables, or none where the kernel's own first candidates serve."""
+    engine = _architecture(target) == "sm_90a"
     if kernel == "matmul":
-        return _matmul(arguments["a"], arguments["b"])
+        a, b = arguments["a"], arguments["b"]
+        return _matmul_by_engine(a, b) if engine and _copied(a, b) else _matmul(a, b)
     if kernel.startswith("attention_") and "q" in arguments:
         q, v = arguments["q"], arguments["v"]
-        return _attention(kernel, max(q.shape[-1], v.shape[-1]), q.dtype.bytes)
+        mapped = [arguments[n] for n in ("q", "k", "v", "do") if n in arguments]
+        found = _attention_by_engine(kernel, q, v) if engine and _copied(*mapped) else {}
+        return found or _attention(kernel, max(q.shape[-1], v.shape[-1]), q.dtype.bytes)
     if kernel == "rotary":
         return {"BM": 16, "PARTS": 2}
     if kernel in ("activation", "gated", "add") and arguments["y"].shape[-1] >= 1024:
         return {"BM": 4, "BN": 1024}
     return whole_rows(kernel, arguments, _ELEMENTS)
+
+
+def _architecture(target: Target) -> str:
+    """The architecture that a target stands for on this machine: its device's, if there is one."""
+    if target.arch:
+        return target.arch
+    from kittens.backends.cuda import missing
+    from kittens.backends.cuda.machine import DEFAULT
+
+    if "execute" in missing():
+        return DEFAULT
+    from kittens.backends.cuda.launch import device_arch
+
+    return device_arch(target.index or 0)
+
+
+def _copied(*tensors: TensorArg) -> bool:
+    """Whether the engine can copy tiles of tensors of 16-bit elements (kittens.codegen.roles)."""
+    return all(
+        x.dtype.name in ("bfloat16", "float16")
+        and 2 <= len(x.shape) <= 5
+        and x.alignment == 16
+        and sorted(x.strides)[0] == 1
+        and all(s == 1 or s * 2 % 16 == 0 for s in x.strides)
+        for x in tensors
+    )
+
+
+#: Programs that fill an H200's 132 processors, or nearly.
+_FULL = 100
+
+
+def _matmul_by_engine(a: TensorArg, b: TensorArg) -> dict[str, int]:
+    """The largest tiles of which there are enough; of few rows, narrow ones, each of which reads its columns of b alone."""
+    m, n = a.shape[-2], b.shape[-1]
+    batch = math.prod(a.shape[:-2])
+    for bm, bn, bk in ((128, 256, 64), (128, 128, 64), (128, 64, 128)):
+        if -(-m // bm) * -(-n // bn) * batch >= _FULL and m > bm // 2:
+            return {"BM": bm, "BN": bn, "BK": bk}
+    return {"BM": 128 if m > 64 else 64, "BN": 64, "BK": 128}
+
+
+def _attention_by_engine(kernel: str, q: TensorArg, v: TensorArg) -> dict[str, int]:
+    """Two teams of 64 rows, or three where sums are narrow and no more than a tenth of the rows would be beyond the last."""
+    width, rows = max(q.shape[-1], v.shape[-1]), q.shape[2]
+    if width % 8 or width > 256:
+        return {}
+    if kernel == "attention_forward":
+        if rows <= 64:
+            return {"BM": 64, "BN": 128 if width <= 128 else 64}
+        if width <= 64:
+            return {"BM": 192 if -(-rows // 192) * 192 <= rows * 1.1 else 128, "BN": 128}
+        return {"BM": 128, "BN": 128 if width <= 128 else 64}
+    if kernel == "attention_backward_q" and width <= 128 and rows > 64:
+        return {"BM": 128, "BN": 128 if width <= 64 else 64}
+    return {}
 
 
 def _matmul(a: TensorArg, b: TensorArg) -> dict[str, int]:

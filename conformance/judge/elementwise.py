@@ -361,7 +361,7 @@ def _mathematical(
             fixed = x.certain & (~np.isfinite(v) | ~np.isfinite(x.v))
             own = rules.numerics.ulp[name] * spacing(wide, np.abs(v) + e)
             e = np.where(fixed | ~np.isfinite(v), e, e + own + 4 * ORACLE * np.abs(v))
-            if rules.flushes and wide.bits == 32:
+            if (rules.flushes or name in rules.numerics.underflows) and wide.bits == 32:
                 e = np.where(~fixed & (np.abs(v) - e < wide.tiny), e + wide.tiny, e)
             if wide != to:
                 e = np.where(fixed, e, e + spacing(to, np.abs(v) + e) / 2)

@@ -5,7 +5,7 @@ What the vendors share is here: where tiles live (`placement`), what is staged a
 """
 
 from kittens.codegen.emit import emit
-from kittens.codegen.machine import Dialect, Machine, MatrixOp, Move
+from kittens.codegen.machine import Dialect, Engine, Instruction, Machine, MatrixOp, Move
 from kittens.codegen.plan import Plan, make_plan
 
-__all__ = ["Dialect", "Machine", "MatrixOp", "Move", "Plan", "emit", "make_plan"]
+__all__ = ["Dialect", "Engine", "Instruction", "Machine", "MatrixOp", "Move", "Plan", "emit", "make_plan"]

@@ -65,6 +65,50 @@ class Dialect:
 
 
 @dataclass(frozen=True)
+class Instruction:
+    """A product that an engine is asked for: rows x `columns`, over `depth` elements of K.
+
+    `held`: the left operand is in registers, else in shared memory. `across`: for each operand whether it lies along M or N
+    there, not along K. `registers`: of the whole array of sums that `call` writes a part of.
+    """
+
+    dtype: str
+    columns: int
+    depth: int
+    held: bool
+    across: tuple[bool, bool]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Copies of tiles and products of matrices that run beside the threads that ask for them.
+
+    team: groups that ask for a product together. products: by type of the operands; the result is the fragment's rows by
+    multiples of `step` columns, `most` at once. along: types whose operands must both lie along K in shared memory.
+    call(instruction, sums, first, a, b, add) gives the statement that starts one, the sums from register `first` of an array on;
+    wrappers(instructions, sizes) the functions that those statements call, for arrays of these sizes.
+    registers: by number of computing teams, registers a lane that the copying team keeps, and that the others get (none: as
+    they are). entry(name, parameters, threads, cluster) opens the kernel. put(address, words) writes 16 rows of 32 bytes of a
+    result of 16-bit elements to shared memory, from four words a lane: two of columns 2c and 2c + 1 in rows r and r + 8, then of
+    columns 8 further; lane l gives the address of row l % 16, 16 bytes number l / 16. box: most rows of one copy. cluster: blocks side by side
+    that one copy can serve (1: none).
+    """
+
+    team: int
+    products: dict[str, Product]
+    step: int
+    most: int
+    along: frozenset[str]
+    call: Callable[[Instruction, str, int, str, str, str], str]
+    wrappers: Callable[[Sequence[Instruction], Sequence[int]], str]
+    registers: dict[int, tuple[int, int]]
+    entry: Callable[[str, Sequence[tuple[str, str]], int, int], str]
+    put: Callable[[str, Sequence[str]], str]
+    box: int = 256
+    cluster: int = 1
+
+
+@dataclass(frozen=True)
 class Machine:
     """What a kernel is planned for.
 
@@ -84,6 +128,7 @@ class Machine:
     transposed: whether products are computed as D^T = B^T A^T, so that a lane holds neighbours of one row of D.
     narrow: whether extents and strides are taken as unsigned numbers of 32 bits; the backend sees that they are.
     parts: of the device, each with a cache of its own, to which programs are dealt in turn.
+    engine: copies and products that run beside the threads, if it has them.
     """
 
     target: str
@@ -112,6 +157,7 @@ class Machine:
     direct: int = 0
     parts: int = 0
     narrow: bool = False
+    engine: Engine | None = None
 
     def products_for(self, a: str, b: str) -> list[MatrixOp]:
         """The instructions for operands of these element types, the preferred one first."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kittens.codegen.machine import Machine, MatrixOp
+from kittens.codegen.machine import Engine, Machine, MatrixOp
 from kittens.dtypes import BY_NAME
 from kittens.errors import UnavailableError
 from kittens.ir import Function, Op, Region, TensorType, TileType, Value
 from kittens.layouts import (
     Digit,
     Linear,
+    Product,
     Tiled,
     blocked,
     every_other,
@@ -58,7 +59,8 @@ class Matrix:
     """How one product is carried out: by an instruction over (rows, columns) groups, or element by element (op None).
 
     `layout` is the result's. With an instruction, `a` and `b` are the operands' layouts as (M, K) and (K, N), K outermost
-    in the registers.
+    in the registers. `team`: the instruction is the engine's, asked for by teams of groups that lie below each other; then
+    `a` is the left operand's layout in registers, and the right one is always in shared memory.
     """
 
     op: MatrixOp | None
@@ -68,6 +70,7 @@ class Matrix:
     tiles: tuple[int, int, int] = (1, 1, 1)  # instructions of one group along M, N, K
     split: tuple[int, int] = (1, 1)  # groups along M, N
     reason: str = ""
+    team: Product | None = None
 
 
 @dataclass
@@ -83,14 +86,14 @@ class Placement:
     reasons: dict[Value, str] = field(default_factory=dict)
 
 
-def place(function: Function, machine: Machine) -> Placement:
-    """Decide layouts for a function."""
+def place(function: Function, machine: Machine, teams: int = 0) -> Placement:
+    """Decide layouts for a function; products are made by the machine's engine if `teams` of groups ask it for them."""
     values = _values(function.body)
     implicit = _implicit(function)
     classes = _Classes()
     ops = list(function.body.walk())
     _join(function.body, classes)
-    groups = _choose_groups(ops, values, machine)
+    groups = machine.engine.team * teams if machine.engine and teams else _choose_groups(ops, values, machine)
     out = Placement(groups, implicit=implicit)
     layouts: dict[Value, Tiled] = {}  # by class root
     reasons: dict[Value, str] = {}
@@ -100,11 +103,15 @@ def place(function: Function, machine: Machine) -> Placement:
     for op in ops:
         if op.name in ("mma", "mma_scaled"):
             root = classes.root(op.result)
-            matrix = _product(op, machine, groups, layouts.get(root), lined=root in lined)
+            if teams and machine.engine:
+                matrix = _by_engine(op, machine.engine, teams)
+            else:
+                matrix = _product(op, machine, groups, layouts.get(root), lined=root in lined)
             out.products[op] = matrix
             if root not in layouts:
                 layouts[root] = matrix.layout
-                reasons[root] = f"result of {matrix.op.product.name}" if matrix.op else matrix.reason
+                made = matrix.op.product if matrix.op else matrix.team
+                reasons[root] = f"result of {made.name}" if made else matrix.reason
     for op, matrix in out.products.items():
         _feed(op, matrix, lambda v: layouts.get(classes.root(v)))
     out.spare = _spare(out.products, machine)
@@ -321,6 +328,24 @@ def _product(op: Op, machine: Machine, groups: int, given: Tiled | None, *, line
     if layout is None:
         raise UnavailableError("a product of one row and one column", hint="use (a * b).sum(axis=...)")
     return Matrix(None, layout, reason=f"element by element: {why}")
+
+
+def _by_engine(op: Op, engine: Engine, teams: int) -> Matrix:
+    """A product by the engine; its rows must be a multiple of those of all teams."""
+    (m, k), n = shape(op.operands[0]), shape(op.operands[1])[1]
+    product = engine.products[dtype_of(op.operands[0])]
+    (rows, columns), depth = Tiled(product.d).shape, Tiled(product.a).shape[1]
+    mt, nt, kt = m // (rows * teams), n // columns, k // depth
+    below = (Digit("register", "row", mt), Digit("group", "row", teams))
+    return Matrix(
+        None,
+        Tiled(product.d, (Digit("register", "col", nt), *below)),
+        Tiled(product.a, (*below, Digit("register", "col", kt))),
+        None,
+        (mt, nt, kt),
+        (teams, 1),
+        team=product,
+    )
 
 
 def _spare(products: dict[Op, Matrix], machine: Machine) -> int:

@@ -17,6 +17,10 @@ from kittens.ir import Function, Op, Region, TensorType, Value, base
 from kittens.layouts import Cost, Shared, Tiled, transpose
 
 ALIGN = 128
+#: Tiles that the engine copies begin at multiples of it: what its widest swizzle repeats after.
+ENGINE_ALIGN = 1024
+#: Shared memory of a buffer through which 16 rows of a result pass.
+OUT_BYTES = 2048
 
 
 @dataclass
@@ -45,6 +49,63 @@ class Staged:
         return -(-self.shared.size // ALIGN) * ALIGN
 
 
+@dataclass(eq=False)
+class Ring:
+    """Slots in shared memory through which tiles go from the threads that copy to those that compute.
+
+    tiles: copied together; those in `common` are the same for all blocks of a cluster, each of which copies a part to all. users: the products that read them; a slot is free when all have. bar: where the barriers are in
+    shared memory (for each slot that it is full, then for each that it is empty).
+    """
+
+    name: str
+    tiles: list[Staged]
+    users: tuple[Op, ...]
+    loop: Op | None
+    depth: int = 1
+    bar: int = 0
+    common: list[Staged] = field(default_factory=list)
+
+    @property
+    def slot_bytes(self) -> int:
+        return sum(-(-s.shared.size // ENGINE_ALIGN) * ENGINE_ALIGN for s in self.tiles)
+
+    @property
+    def bytes(self) -> int:
+        """Of data in a slot."""
+        return sum(s.shared.size for s in self.tiles)
+
+
+@dataclass(eq=False)
+class Out:
+    """A result that goes to memory through shared memory, copied by the engine in panels of so many bytes.
+
+    late: only while the next program's first products are under way.
+    """
+
+    store: Op
+    panel: int
+    late: bool = False
+
+
+@dataclass
+class Roles:
+    """One team of groups copies tiles, `teams` compute; blocks take one program after another.
+
+    late: of a loop, the product that ends a pass and is started in the next one, behind those that head it. out: where in
+    shared memory results pass, two buffers a group. cluster: blocks whose programs are neighbours along the grid's first axis.
+    turns: through which the copying team tells the others which programs it has drawn, if blocks draw them.
+    """
+
+    teams: int
+    rings: list[Ring]
+    late: dict[Op, Op]
+    outs: dict[Op, Out] = field(default_factory=dict)
+    out: int = 0
+    cluster: int = 1
+    turns: Ring | None = None
+    end: int = 0  # of slots and barriers in shared memory
+
+
 @dataclass
 class Plan:
     """How a function is mapped to a machine."""
@@ -60,6 +121,7 @@ class Plan:
     notes: list[str] = field(default_factory=list)
     scratch_bytes: int = 0  # this and the next are known once the text is written
     kept_words: int = 0  # registers of operands that are kept over loops
+    roles: Roles | None = None
 
     @property
     def threads(self) -> int:
@@ -159,6 +221,15 @@ class Plan:
 
 def make_plan(function: Function, machine: Machine) -> Plan:
     """Plan a function for a machine. Raises UnavailableError with advice where it does not fit."""
+    _check(function, machine)
+    if machine.engine is None:
+        return _made(function, machine)
+    from kittens.codegen.roles import assign
+
+    return assign(function, machine) or _made(function, machine)
+
+
+def _check(function: Function, machine: Machine) -> None:
     for op in function.body.walk():
         for value in (*op.operands, *op.results):
             if dtype_of(value) == "float64":
@@ -173,8 +244,18 @@ def make_plan(function: Function, machine: Machine) -> Plan:
                 hint=f"kt.store_add there takes {', '.join(machine.atomics)}",
                 location=op.location,
             )
+
+
+def _made(function: Function, machine: Machine) -> Plan:
     plan = Plan(function, machine, place(function, machine))
-    _stage(plan)
+    for load, loop in loads_of_products(plan):
+        staged = plan.staged[load.result] = _shared_tile(plan, load)
+        if loop is not None:
+            products = sum(inner.name in ("mma", "mma_scaled") for inner in loop.regions[0].walk())
+            staged.loop, staged.depth = (
+                loop,
+                (products > 1 and machine.long_stages) or machine.stages,
+            )
     _fit(plan)
     return plan
 
@@ -187,8 +268,9 @@ def _uses(function: Function) -> dict[Value, list[Op]]:
     return uses
 
 
-def _stage(plan: Plan) -> None:
-    """Find the loads that only products read, and put them in shared memory."""
+def loads_of_products(plan: Plan) -> list[tuple[Op, Op | None]]:
+    """The loads that only products read, which go to shared memory; each with the loop whose later passes can be loaded ahead."""
+    found: list[tuple[Op, Op | None]] = []
     uses = _uses(plan.function)
     stored = plan.function.stored()
     owner = owners(plan.function.body)
@@ -226,15 +308,9 @@ def _stage(plan: Plan) -> None:
             or BY_NAME[dtype_of(op.result)].bits > 32
         ):
             continue
-        staged = _shared_tile(plan, op)
         loop = owner.get(op)
-        if loop is not None and loop.name == "loop" and _ahead(op, loop):
-            products = sum(inner.name in ("mma", "mma_scaled") for inner in loop.regions[0].walk())
-            staged.loop, staged.depth = (
-                loop,
-                (products > 1 and plan.machine.long_stages) or plan.machine.stages,
-            )
-        plan.staged[op.result] = staged
+        found.append((op, loop if loop is not None and loop.name == "loop" and _ahead(op, loop) else None))
+    return found
 
 
 def owners(region: Region, owner: Op | None = None) -> dict[Op, Op]:

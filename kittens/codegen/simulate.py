@@ -40,6 +40,9 @@ def values(
         if p.kind == "grid":
             out.append(np.int32(grid[p.axis]))
             continue
+        if p.kind == "counter":
+            out.append(np.zeros(1, np.uint32))
+            continue
         argument = arguments[p.name]
         if isinstance(argument, ScalarArg):
             out.append(np.array(argument.value, argument.dtype.numpy)[()])

@@ -18,6 +18,9 @@
 #ifndef KT_ROLLED
 #define KT_ROLLED _Pragma("unroll 1")
 #endif
+#ifndef KT_ONCE
+#define KT_ONCE _Pragma("unroll 1")
+#endif
 #ifndef KT_BY_FOURS
 #define KT_BY_FOURS _Pragma("unroll 4")
 #endif
@@ -74,6 +77,11 @@ KT_FN kt_i32 kt_limit(kt_i64 coordinate, kt_i32 size, kt_i64 extent) {
   kt_i32 high = KT_HIGH(left);  // comparisons of 32 bits
   if (KT_HIGH(coordinate) < 0 || high < 0) return 0;
   return high > 0 || kt_u32(left) >= kt_u32(size) ? size : kt_i32(left);
+}
+// Where the tile at a coordinate begins, for engines that take 32 bits; what lies further out is outside of any tensor.
+KT_FN kt_i32 kt_position(kt_i64 coordinate, kt_i32 size) {
+  const kt_i64 at = coordinate * size;
+  return at < -0x7fff0000 ? -0x7fff0000 : at > 0x7fff0000 ? 0x7fff0000 : kt_i32(at);
 }
 // Passes of a loop from lo to below hi, where a device counts them in 32 bits.
 KT_FN kt_i32 kt_passes(kt_i64 lo, kt_i64 hi, kt_i64 step) { return hi <= lo ? 0 : kt_i32((hi - lo - 1) / step + 1); }

@@ -14,6 +14,10 @@ import kittens as kt
 from kittens.kernels.softmaxes import LOG2E, finite_or_zero
 from kittens.kernels.stacks import head_width
 
+#: How far, to base 2, scores may exceed what is subtracted from them: probabilities are at most 2^SLACK before they are
+#: divided by their sum. The maximum need not follow every step, and sums are seldom scaled.
+SLACK = 8.0
+
 
 def key_blocks(i, nq, nk, left, right, BM, BN):
     """The range lo, hi of the blocks of keys that some query of block i sees."""
@@ -45,7 +49,7 @@ def attention_forward(
 
     scale, above 0, is applied in float32; probabilities are rounded to v's type for their product with v.
     """
-    i, h, b = kt.program_id(order="grouped")
+    i, h, b = kt.program_id(order="linear" if right is None else "descending")
     nq, nk, hk = q.shape[2], k.shape[2], h // (q.shape[1] // k.shape[1])
     q, k, v, o = q[b, h], k[b, hk], v[b, hk], o[b, h]
     D, DV, c = head_width(q), head_width(v), scale * LOG2E
@@ -57,13 +61,15 @@ def attention_forward(
     for j in kt.range(lo, hi):
         s = q_tile @ kt.load(k, (j, 0), (BN, D)).T
         s = visible(s, i, j, nq, nk, left, right)
-        m_new = kt.maximum(m, s.max(axis=1))
+        reach = kt.maximum(m, s.max(axis=1))
+        grows = (reach - m) * c > SLACK  # not where both are -inf
+        m_new = kt.where(grows, reach, m)
         base = finite_or_zero(m_new) * c
         p = kt.exp2(kt.fma(s, c, -base[:, None]))
-        alpha = kt.exp2(kt.fma(m, c, -base))
+        alpha = kt.where(grows, kt.exp2(kt.fma(m, c, -base)), 1.0)
         l = l * alpha + p.sum(axis=1)
         acc = acc * alpha[:, None] + p.to(v.dtype) @ kt.load(v, (j, 0), (BN, DV))
         m = m_new
-    kt.store(o, (i, 0), acc / kt.where(l == 0.0, 1.0, l)[:, None])
+    kt.store(o, (i, 0), acc * (1.0 / kt.where(l == 0.0, 1.0, l))[:, None])
     if lse is not None:
         kt.store(lse[b, h], i, (finite_or_zero(m) * c + kt.log2(l)) * math.log(2))

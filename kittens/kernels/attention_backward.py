@@ -48,7 +48,7 @@ def attention_backward_kv(
     BM=kt.tunable(64, 128, 32), BN=kt.tunable(64, 128),
 ):  # fmt: skip
     """dk and dv of one block of keys."""
-    j, hk, b = kt.program_id(order="grouped")
+    j, hk, b = kt.program_id(order="ascending")
     nq, nk, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
     D, DV, c = head_width(q), head_width(v), scale * LOG2E
 
@@ -75,7 +75,7 @@ def attention_backward_q(
     BM=kt.tunable(64, 128), BN=kt.tunable(64, 128, 32),
 ):  # fmt: skip
     """dq of one block of queries."""
-    i, h, b = kt.program_id(order="grouped")
+    i, h, b = kt.program_id(order="descending")
     nq, nk, hk = q.shape[2], k.shape[2], h // (q.shape[1] // k.shape[1])
     k, v = k[b, hk], v[b, hk]
     D, DV, c = head_width(q), head_width(v), scale * LOG2E

@@ -16,6 +16,7 @@
 
 #define KT_FN static __device__ __forceinline__
 #define KT_LANES 32u
+#define KT_INLINE __attribute__((always_inline))  // behind the parameters of a lambda
 
 typedef unsigned char kt_u8;
 typedef unsigned short kt_u16;

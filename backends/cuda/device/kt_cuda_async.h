@@ -56,6 +56,17 @@ KT_FN void kt_bar_wait(kt_smem bar, kt_u32 parity KT_SITE) {
          "bra WAIT_%=;\n"
          "DONE_%=: }" ::"r"(bar), "r"(parity) : "memory");
 }
+// As kt_bar_wait, for a phase that has ended and been waited for: no time passes. It is a loop to the compiler, which moves
+// no wait for products to before it.
+KT_FN void kt_bar_again(kt_smem bar, kt_u32 parity KT_SITE) {
+  KT_HERE;
+  KT_ASM(((void)bar, (void)parity),
+         "{ .reg .pred ended;\n"
+         "AGAIN_%=: mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n"
+         "@ended bra PAST_%=;\n"
+         "bra AGAIN_%=;\n"
+         "PAST_%=: }" ::"r"(bar), "r"(parity) : "memory");
+}
 
 // ---- tiles between global and shared memory
 // Coordinates count elements, the contiguous axis first; along it a tile begins at a multiple of 16 bytes. What lies outside
@@ -175,6 +186,17 @@ KT_FN void kt_cluster_sync(KT_SITE_ONLY) {
   KT_ASM(kt_sim::cluster_sync(), "barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" :::
          "memory");
 }
+// Draws the next of n numbers, 0 first, for one thread; the last draw puts the counter back to 0.
+KT_FN kt_u32 kt_draw(kt_out counter, kt_u32 n KT_SITE) {
+  KT_HERE;
+  const kt_u32 drawn = kt_u32(kt_atomic_add_i32(counter, 1 KT_PASS_SITE));
+  if (drawn == n - 1u) kt_st_global_b32(counter, 0u KT_PASS_SITE);
+  return drawn;
+}
+// Kernels of a stream may overlap where the host asks for it. Memory that kernels before this one write is there only
+// behind the first; from the second on the next kernel may start.
+KT_FN void kt_after_previous() { KT_ASM((void)0, "griddepcontrol.wait;" ::: "memory"); }
+KT_FN void kt_next_may_start() { KT_ASM((void)0, "griddepcontrol.launch_dependents;" ::: "memory"); }
 // The four warps that take part keep N registers a thread from here on, and give back others, or wait for more to be given
 // back. N: 24 .. 256, a multiple of 8.
 template <int N>

@@ -7,6 +7,7 @@ KT_FN kt_u32 kt_group() { return threadIdx.x >> 5; }     // of lanes (warp), wit
 KT_FN kt_u32 kt_program_x() { return blockIdx.x; }
 KT_FN kt_u32 kt_program_y() { return blockIdx.y; }
 KT_FN kt_u32 kt_program_z() { return blockIdx.z; }
+KT_FN kt_u32 kt_blocks() { return gridDim.x; }           // that take programs in turn
 
 // ---- barriers
 

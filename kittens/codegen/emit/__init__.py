@@ -9,18 +9,20 @@ from __future__ import annotations
 from kittens.artifact import Parameter
 from kittens.codegen.emit import (
     elementwise,
+    factors,
     halves,
     loops,
     memory,
     messages,
     products,
     reductions,
+    roles,
 )
 from kittens.codegen.emit.text import fit
 from kittens.codegen.emit.writer import Source, Writer, parameters
 from kittens.codegen.plan import Plan
 
-_MODULES = (elementwise, halves, loops, memory, messages, products, reductions)
+_MODULES = (elementwise, factors, halves, loops, memory, messages, products, reductions)
 #: What writes each operation, by its name; "elementwise" writes all that have no function of their own.
 HANDLERS = {name[3:]: f for module in _MODULES for name, f in vars(module).items() if name.startswith("op_")}
 HANDLERS["elementwise"] = elementwise.elementwise
@@ -28,6 +30,8 @@ HANDLERS["elementwise"] = elementwise.elementwise
 
 def emit(plan: Plan) -> Source:
     """Write the source of a plan."""
+    if plan.roles is not None:
+        return roles.source(plan, HANDLERS)
     return Writer(plan, HANDLERS).source()
 
 

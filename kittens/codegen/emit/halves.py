@@ -108,7 +108,7 @@ def op_join(writer: Writer, op: Op) -> None:
             writer.put_all(x, address)
         else:
             writer.line(f"if (tid == 0) kt_put({address('0')}, {c}({writer.scalar(x)}));")
-    writer.line("kt_barrier();")
+    writer.barrier()
     layout = writer.layout_of(result)
     name = writer.fresh(result.name or "t")
     writer.line(f"{c} {name}[{layout.registers}];")

@@ -22,35 +22,76 @@ from kittens.ir import Op, Value
 
 def op_program_id(writer: Writer, op: Op) -> None:
     writer.locate(op)
-    rank = op.attrs["rank"]
     names = [writer.fresh(v.name or f"program_{i}") for i, v in enumerate(op.results)]
     writer.names.update(zip(op.results, names, strict=False))
+    if writer.cluster > 1:
+        pairs = writer.fresh("pair")
+        _program(writer, op, [pairs, *names[1:]])
+        writer.line(f"const kt_i64 {names[0]} = {pairs} * {writer.cluster} + rank;")
+    else:
+        _program(writer, op, names)
+
+
+def _program(writer: Writer, op: Op, names: list[str]) -> None:
+    """Declare the coordinates of a program."""
+    rank, rows = op.attrs["rank"], writer.rows
     if rank == 1:
-        writer.line(f"const kt_i64 {names[0]} = kt_program_x();")
+        text = (
+            f"kt_u32({rows}) - 1u - {writer.program}" if op.attrs["order"] == "descending" else writer.program
+        )
+        writer.line(f"const kt_i64 {names[0]} = {text};")
         return
-    writer.line(
-        "kt_u32 program = kt_program_x();" if "program" not in writer.taken else "program = kt_program_x();"
-    )
+    writer.line(f"{'' if 'program' in writer.taken else 'kt_u32 '}program = {writer.program};")
     writer.taken.add("program")
-    if op.attrs["order"] == "grouped":
-        if writer.machine.parts:
-            programs = " * ".join(f"kt_u32(grid_{i})" for i in range(rank))
-            writer.line(f"program = kt_dealt(program, {programs}, {writer.machine.parts}u);")
+    order = op.attrs["order"]
+    if order != "linear" and writer.machine.parts:
+        programs = " * ".join(f"kt_u32({rows if i == 0 else f'grid_{i}'})" for i in range(rank))
+        writer.line(f"program = kt_dealt(program, {programs}, {writer.machine.parts}u);")
+    if order in ("ascending", "descending"):
+        _sorted(writer, names, descending=order == "descending")
+        return
+    if order == "grouped":
         # Eight rows of programs at a time, column by column, so that neighbours in time share operands.
         width = writer.fresh("width")
         writer.line(
-            f"const kt_u32 {width} = 8u * kt_u32(grid_1), first = program % kt_u32(grid_0 * grid_1) / {width} * 8u;"
+            f"const kt_u32 {width} = 8u * kt_u32(grid_1), first = program % kt_u32({rows} * grid_1) / {width} * 8u;"
         )
-        writer.line("const kt_u32 tall = kt_u32(grid_0) - first < 8u ? kt_u32(grid_0) - first : 8u;")
-        writer.line(f"const kt_i64 {names[0]} = first + program % kt_u32(grid_0 * grid_1) % {width} % tall;")
-        writer.line(f"const kt_i64 {names[1]} = program % kt_u32(grid_0 * grid_1) % {width} / tall;")
+        writer.line(f"const kt_u32 tall = kt_u32({rows}) - first < 8u ? kt_u32({rows}) - first : 8u;")
+        writer.line(f"const kt_i64 {names[0]} = first + program % kt_u32({rows} * grid_1) % {width} % tall;")
+        writer.line(f"const kt_i64 {names[1]} = program % kt_u32({rows} * grid_1) % {width} / tall;")
         if rank == 3:
-            writer.line(f"const kt_i64 {names[2]} = program / kt_u32(grid_0 * grid_1);")
+            writer.line(f"const kt_i64 {names[2]} = program / kt_u32({rows} * grid_1);")
         return
     for i, name in enumerate(names):
-        writer.line(f"const kt_i64 {name} = program" + (f" % kt_u32(grid_{i});" if i < rank - 1 else ";"))
+        extent = rows if i == 0 else f"grid_{i}"
+        writer.line(f"const kt_i64 {name} = program" + (f" % kt_u32({extent});" if i < rank - 1 else ";"))
         if i < rank - 1:
-            writer.line(f"program /= kt_u32(grid_{i});")
+            writer.line(f"program /= kt_u32({extent});")
+
+
+#: Programs that are sorted at a time: enough to even out, few enough that what they share stays in caches.
+_SORTED = 512
+
+
+def _sorted(writer: Writer, names: list[str], *, descending: bool) -> None:
+    """Coordinates of a program among those sorted by their first one, for a few of the other coordinates at a time."""
+    rows = writer.rows
+    others = " * ".join(f"kt_u32(grid_{i})" for i in range(1, len(names)))
+    some, first, here, place = (writer.fresh(stem) for stem in ("some", "first", "here", "place"))
+    writer.line(
+        f"const kt_u32 {some} = {_SORTED - 1}u / kt_u32({rows}) + 1u;  // of the other coordinates together"
+    )
+    writer.line(f"const kt_u32 {first} = program / ({some} * kt_u32({rows})) * {some};")
+    writer.line(f"const kt_u32 {here} = {others} - {first} < {some} ? {others} - {first} : {some};")
+    writer.line(f"program -= {first} * kt_u32({rows});")
+    writer.line(f"const kt_u32 {place} = program / {here};")
+    writer.line(f"program = {first} + program - {place} * {here};")
+    writer.line(f"const kt_i64 {names[0]} = {f'kt_u32({rows}) - 1u - {place}' if descending else place};")
+    if len(names) == 2:
+        writer.line(f"const kt_i64 {names[1]} = program;")
+    else:
+        writer.line(f"const kt_i64 {names[1]} = program % kt_u32(grid_1);")
+        writer.line(f"const kt_i64 {names[2]} = program / kt_u32(grid_1);")
 
 
 def op_num_programs(writer: Writer, op: Op) -> None:
@@ -131,7 +172,7 @@ def op_loop(writer: Writer, op: Op) -> None:
     depth = rings[0].depth if rings else 1
     slot = writer.fresh("slot") if rings else ""
     if rings:
-        writer.line("kt_barrier();")
+        writer.barrier()
         writer.line(f"// Tiles are loaded {depth - 1} passes ahead, into a ring of {depth}.")
         writer.open(f"for (int stage = 0; stage < {depth - 1}; ++stage)")
         ahead = writer.fresh("ahead")
@@ -166,7 +207,7 @@ def op_loop(writer: Writer, op: Op) -> None:
             if counted
             else f"kt_cp_async_wait<{depth - 2}>();"
         )
-        writer.line("kt_barrier();")
+        writer.barrier()
         ahead = writer.fresh("ahead")
         writer.line(f"const kt_i64 {ahead} = {name} + {depth - 1} * {step};")
         into = writer.fresh("into")
@@ -189,5 +230,5 @@ def op_loop(writer: Writer, op: Op) -> None:
     writer.close()
     if rings:
         wait_all(writer, rings)
-        writer.line("kt_barrier();")
+        writer.barrier()
     writer.scratch_busy = True

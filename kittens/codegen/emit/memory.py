@@ -291,19 +291,19 @@ def op_load(writer: Writer, op: Op) -> None:
     staged = writer.plan.staged.get(result)
     if staged is not None:
         if staged.loop is None or staged.depth == 1:
-            writer.line("kt_barrier();") if writer.indent != "  " else None
+            writer.barrier() if writer.indent != "  " else None
             copy(writer, staged, "0", {})
             if not staged.linear:
                 writer.line("kt_cp_async_commit();")
             wait_all(writer, [staged])
-            writer.line("kt_barrier();")
+            writer.barrier()
             writer.scratch_busy = False
             writer.slots[result] = "0"
             preload(writer, staged)
         return
     writer.locate(op)
     if base(op.operands[0]).name in writer.stored:
-        writer.line("kt_barrier();")
+        writer.barrier()
     c = cexpr.ctype(dtype_of(result))
     if not is_tile(result):
         view, at, limits = window(writer, op, shape(result), {})

@@ -100,7 +100,7 @@ def _operand(writer: Writer, op: Op, matrix: Matrix, side: str, position: int) -
         ),
         have,
     )
-    writer.line("kt_barrier();")
+    writer.barrier()
     words = writer.fresh(f"{side}_words")
     per_word = 32 // bits
     writer.line(f"{_word_type(writer, bits)} {words}[{layout.registers // per_word}];")
@@ -447,7 +447,7 @@ def _product_by_elements(writer: Writer, op: Op, layout: Tiled, name: str) -> No
                 f"if (tid == 0) kt_put({at} + {offset}, {cexpr.ctype(dtype_of(x))}({writer.scalar(x)}));"
             )
     if written:
-        writer.line("kt_barrier();")
+        writer.barrier()
 
     def address(x: Value, row: str, col: str) -> str:
         """Of an element of an operand in shared memory."""

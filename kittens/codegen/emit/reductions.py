@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kittens import layouts as lay
 from kittens.codegen import cexpr
@@ -62,6 +62,16 @@ def reduce(writer: Writer, op: Op) -> None:
             writer.line(
                 f"kt_argmax({best}[{held}], {out}[{held}], {value(read(str(register)))}, {position});"
             )
+    elif (many := _by_results(red.into, n)) is not None:
+        _in_parts(
+            writer,
+            many,
+            n,
+            work,
+            best,
+            lambda r: value(read(r)),
+            lambda a, b: _combine(writer, name, work, a, b),
+        )
     else:
         for header, t, r in _pairs(writer, [first[i] for i in range(n)]):
             writer.line(f"{header}{best}[{t}] = {value(read(r))};")
@@ -101,6 +111,43 @@ def reduce(writer: Writer, op: Op) -> None:
         out,
         lay.with_axes(red.result, "col") if len(red.result.axes) == 1 else red.result,
     )
+
+
+#: Parts that a lane's share of a reduction is combined in, so that they need not wait for each other.
+_PARTS = 4
+
+
+def _by_results(into: Sequence[int], n: int) -> list[int] | None:
+    """Registers in the order (k, result): the k-th that goes into each of n results; None if there are few, or not as many for each."""
+    each: list[list[int]] = [[r for r, result in enumerate(into) if result == i] for i in range(n)]
+    count = len(each[0])
+    if count < 2 * _PARTS or count % _PARTS or any(len(rs) != count for rs in each):
+        return None
+    order = [rs[k] for k in range(count) for rs in each]
+    return order if fit(tuple(order), "r") is not None else None
+
+
+def _in_parts(
+    writer: Writer,
+    order: Sequence[int],
+    n: int,
+    work: str,
+    out: str,
+    read: Callable[[str], str],
+    combine: Callable[[str, str], str],
+) -> None:
+    """Combine registers, in the order that `_by_results` gives, into n results."""
+    width, part = _PARTS * n, writer.fresh("part")
+    writer.line(f"{work} {part}[{width}];")
+    writer.line(f"KT_EACH(r, {width}) {part}[r] = {read(writer.table(order[:width], 'r'))};")
+    mine = f"{part}[r % {width}]"
+    writer.line(
+        f"KT_EACH(r, {len(order) - width}) {mine} = {combine(mine, read(writer.table(order[width:], 'r')))};"
+    )
+    while width > 2 * n:
+        width //= 2
+        writer.line(f"KT_EACH(r, {width}) {part}[r] = {combine(f'{part}[r]', f'{part}[r + {width}]')};")
+    writer.line(f"KT_EACH(r, {n}) {out}[r] = {combine(f'{part}[r]', f'{part}[r + {n}]')};")
 
 
 def _reduce_one(writer: Writer, op: Op) -> None:
@@ -187,7 +234,7 @@ def _across_groups(
     writer.line(f"KT_EACH(r, {n}) kt_put({at} + {where} * {size}, {best}[r]);")
     if index:
         writer.line(f"KT_EACH(r, {n}) kt_put({at} + {slab * size} + {where} * 4, {index}[r]);")
-    writer.line("kt_barrier();")
+    writer.barrier()
     origin = f"(group / {step * count} * {step * count} + group % {step})" if writer.groups != count else "0"
     other = writer.fresh("other")
     writer.open(f"KT_EACH(r, {n})")
@@ -258,7 +305,7 @@ def op_cumsum(writer: Writer, op: Op) -> None:
         )
     if condition:
         writer.close()
-    writer.line("kt_barrier();")
+    writer.barrier()
     lines = total // extents[axis]
     writer.open(f"for (int each = tid; each < {lines}; each += {writer.plan.threads})")
     writer.line(f"const int from = each / {inner} * {inner * extents[axis]} + each % {inner};")
@@ -269,7 +316,7 @@ def op_cumsum(writer: Writer, op: Op) -> None:
     writer.line(f"kt_put({where}, total);")
     writer.close()
     writer.close()
-    writer.line("kt_barrier();")
+    writer.barrier()
     layout = writer.layout_of(result)
     name = writer.fresh(result.name or "t")
     writer.line(f"{c} {name}[{layout.registers}];")

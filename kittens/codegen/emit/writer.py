@@ -88,6 +88,15 @@ def parameters(plan: Plan) -> tuple[Parameter, ...]:
     return tuple(out)
 
 
+def heading(plan: Plan) -> list[str]:
+    """The lines above a kernel: what it is, and the headers that it needs."""
+    function, machine = plan.function, plan.machine
+    head = [f"// {function.name} for {machine.target}, written by kittens."]
+    if function.constants:
+        head.append("// " + ", ".join(f"{k}={v!r}" for k, v in function.constants.items()))
+    return [*head, f'#include "{machine.dialect.include}"', '#include "kt_ops.h"', ""]
+
+
 #: What parameters of 32 bits have behind the name that their value goes by.
 NARROW = "_32"
 
@@ -143,6 +152,10 @@ class Writer:
         self.stored = plan.function.stored()
         self.owner = owners(plan.function.body)
         self.loops = loops_by_index(plan.function.body)
+        self.program = "kt_program_x()"
+        self.rows = "grid_0"  # the grid's first extent; in a cluster, whose programs share a number, in steps of `cluster`
+        self.cluster = 1
+        self.meet = "kt_barrier();"
 
     def source(self) -> Source:
         function, machine = self.plan.function, self.machine
@@ -153,37 +166,45 @@ class Writer:
             raise UnavailableError(f"{function.name} needs {shared} bytes of shared memory, {machine.target} has {machine.shared_bytes}",
                                    hint="use smaller tiles (the kernel's tunables)", location=function.location)  # fmt: skip
         entry = f"{function.name}_kernel"
-        head = [f"// {function.name} for {machine.target}, written by kittens."]
-        if function.constants:
-            head.append("// " + ", ".join(f"{k}={v!r}" for k, v in function.constants.items()))
-        head += [f'#include "{machine.dialect.include}"', '#include "kt_ops.h"', ""]
+        head = heading(self.plan)
         head.append(
             machine.dialect.entry(
                 entry, [(p.ctype, p.text) for p in self.parameters], self.plan.threads, shared
             )
         )
-        body = "\n".join(self.lines)
         if shared:
             head.append(f"  KT_SHARED_MEMORY(smem, {shared});")
-        for name, text in (
-            ("tid", "int(kt_thread())"),
-            ("lane", "int(kt_lane())"),
-            ("group", "int(kt_group())"),
-        ):
-            if re.search(rf"\b{name}\b", body) or any(re.search(rf"\b{name}\b", p) for p in self.prelude):
-                head.append(f"  const int {name} = {text};")
-        for p in self.parameters:
-            wide = p.text.removesuffix(NARROW)
-            if p.ctype == "kt_u32" and wide != p.text and re.search(rf"\b{wide}\b", body):
-                head.append(f"  const kt_i64 {wide} = {p.text};")
-        head += self.prelude
-        text = machine.dialect.finish("\n".join([*head, body, "}", ""]))
+        text = machine.dialect.finish("\n".join([*head, *self.definitions(), *self.lines, "}", ""]))
         return Source(
             text, entry, self.parameters, self.plan.threads, shared, self.locations, machine.dialect.packed
         )
 
+    def definitions(self, first: int = 0) -> list[str]:
+        """What the lines so far need to know of the thread; those before number `first` do not count."""
+        text = "\n".join([*self.prelude, *self.lines])
+        known = {"tid": "kt_thread", "lane": "kt_lane", "group": "kt_group"}
+        before = {"tid": first, "lane": 0, "group": first // self.machine.lanes}
+        return (
+            [
+                f"  const int {name} = int({call}()){f' - {before[name]}' if before[name] else ''};"
+                for name, call in known.items()
+                if re.search(rf"\b{name}\b", text)
+            ]
+            + self._widened(text)
+            + self.prelude
+        )
+
+    def _widened(self, text: str) -> list[str]:
+        """Parameters of 32 bits, under the names that they go by."""
+        names = [(p.text, p.text.removesuffix(NARROW)) for p in self.parameters if p.ctype == "kt_u32"]
+        return [f"  const kt_i64 {w} = {n};" for n, w in names if w != n and re.search(rf"\b{w}\b", text)]
+
     def line(self, text: str) -> None:
         self.lines.append(self.indent + text)
+
+    def barrier(self) -> None:
+        """All threads that run this text meet."""
+        self.line(self.meet)
 
     def open(self, text: str) -> None:
         self.line(text + " {")
@@ -409,7 +430,7 @@ class Writer:
         """Make ready to write `size` bytes of scratch memory; returns its address."""
         self.scratch_bytes = max(self.scratch_bytes, -(-size // 16) * 16)
         if self.scratch_busy:
-            self.line("kt_barrier();")
+            self.barrier()
         self.scratch_busy = True
         return f"smem + {self.plan.buffer_bytes}" if self.plan.buffer_bytes else "smem"
 
@@ -452,7 +473,7 @@ class Writer:
             self.hold(value, have)
         at = self.before_scratch(total * size)
         self.put_all(value, lambda r: f"{at} + ({self.linear(have, r)}) * {size}", have)
-        self.line("kt_barrier();")
+        self.barrier()
         name = self.fresh((value.name or "t") + "_moved")
         c = cexpr.ctype(dtype)
         self.line(f"{c} {name}[{layout.registers}];")

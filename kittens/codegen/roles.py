@@ -1,0 +1,403 @@
+"""Plans in which one team of groups copies tiles and others compute, for machines whose engine does both beside the threads.
+
+The copying team runs a slice of the program, that which says where tiles lie, as far ahead as the rings allow. The
+computing teams start products on tiles that have come, and go on with what does not depend on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kittens import layouts as lay
+from kittens.codegen.known import divisor
+from kittens.codegen.machine import Engine, Machine
+from kittens.codegen.placement import Placement, dtype_of, is_tile, place, shape, source_of
+from kittens.codegen.plan import (
+    ENGINE_ALIGN,
+    OUT_BYTES,
+    Out,
+    Plan,
+    Ring,
+    Roles,
+    Staged,
+    loads_of_products,
+)
+from kittens.dtypes import BY_NAME
+from kittens.ir import Function, Op, TensorType, Value, base
+
+#: Shared memory left for what is not staged: sums over groups, results on their way out.
+_SPARE = 2048
+_MOST = 8
+
+
+def assign(function: Function, machine: Machine) -> Plan | None:
+    """A plan with roles; None if the engine cannot make the function's products, or copy their operands."""
+    engine = machine.engine
+    assert engine is not None
+    products = [op for op in function.body.walk() if op.name in ("mma", "mma_scaled")]
+    teams = _teams(products, engine)
+    if not teams:
+        return None
+    plan = Plan(function, machine, place(function, machine, teams))
+    loads = loads_of_products(plan)
+    top = set(function.body.ops)
+    for load, loop in loads:
+        tile = _tile(load, machine)
+        if tile is None or not (load in top or (loop is not None and loop in top)):
+            return None
+        plan.staged[load.result] = tile
+        tile.loop = loop
+    if not plan.staged or not all(_readable(op, plan, engine) for op in products):
+        return None
+    if not all(_followed(load.operands, function) for load, _ in loads):
+        return None
+    direct = [
+        *function.body.ops,
+        *(x for op in function.body.ops if op.name == "loop" for x in op.regions[0].ops),
+    ]
+    if any(op not in direct for op in products):
+        return None
+    rings = _rings(plan, products)
+    late: dict[Op, Op] = {}
+    for loop in {op for op in function.body.ops if op.name == "loop"}:
+        last = _late(loop, plan)
+        if last is not None:
+            late[loop] = last
+    outs = {op: out for op in function.body.ops if (out := _out(op, plan, late)) is not None}
+    for ways in (outs, {}):
+        plan.roles = Roles(teams, rings, late, ways)
+        if _fit(plan, _SPARE):
+            _share(plan, products)
+            return plan
+    return None
+
+
+#: Elements of a result from which on blocks share copies: smaller ones belong to grids too small for it to pay.
+_SHARING = 128 * 256
+
+
+def _share(plan: Plan, products: list[Op]) -> None:
+    """Let neighbouring blocks share the copies of tiles that they have in common: half the traffic, and the power it takes."""
+    roles, engine = plan.roles, plan.machine.engine
+    assert roles is not None and engine is not None
+    ids = [op for op in plan.function.body.walk() if op.name == "program_id"]
+    large = max(shape(op.result)[0] * shape(op.result)[1] for op in products)
+    if (
+        engine.cluster < 2
+        or roles.late
+        or roles.turns
+        or len(ids) != 1
+        or len(ids[0].results) < 2
+        or large < _SHARING
+    ):
+        return
+    common = {
+        ring: [
+            s
+            for s in ring.tiles
+            if not _follows(s.load.operands, ids[0].results[0]) and _split(s, engine.cluster)
+        ]
+        for ring in roles.rings
+        if ring.loop is not None
+    }
+    if any(common.values()):
+        roles.cluster = engine.cluster
+        for ring, tiles in common.items():
+            ring.common = tiles
+
+
+def _follows(values: Sequence[Value], source: Value) -> bool:
+    """Whether some of the values are computed from `source`."""
+    todo, seen = list(values), set()
+    while todo:
+        value = todo.pop()
+        if value is source:
+            return True
+        if value not in seen:
+            seen.add(value)
+            todo += value.producer.operands if value.producer is not None else []
+    return False
+
+
+def _split(staged: Staged, parts: int) -> bool:
+    """Whether a tile divides into so many parts: of its panels, or of its rows."""
+    rows, cols = staged.shared.shape
+    return cols * staged.shared.itemsize // staged.width % parts == 0 or rows % (8 * parts) == 0
+
+
+#: Registers a lane that sums and a result that waits to go out may take together.
+_WAITING = 200
+
+
+def _out(op: Op, plan: Plan, late: dict[Op, Op]) -> Out | None:
+    """How a store goes out by the engine: a result of 16-bit elements that lies as products leave it."""
+    if op.name != "store" or BY_NAME[dtype_of(op.operands[-1])].bits != 16:
+        return None
+    tile = op.operands[-1]
+    layout = plan.placement.layouts.get(tile)
+    found = _panels(op, shape(tile))
+    if found is None or found[0] or layout not in [m.layout for m in plan.placement.products.values()]:
+        return None
+    name = base(op.operands[0]).name
+    loads = [x for x in plan.function.body.walk() if x.name == "load" and base(x.operands[0]).name == name]
+    stores = [
+        x
+        for x in plan.function.body.walk()
+        if x.name.startswith("store") and base(x.operands[0]).name == name
+    ]
+    if loads or len(stores) > 1:  # the order of the engine's copies and others is not kept
+        return None
+    body = plan.function.body.ops
+    rings = [x for x in body if x.name == "loop" and any(s.loop is x for s in plan.staged.values())]
+    assert layout is not None
+    waits = (
+        len(rings) == 1
+        and rings[0] not in late
+        and body.index(op) > body.index(rings[0])
+        and all(s.loop is not None for s in plan.staged.values())
+        and layout.registers * 3 // 2 <= _WAITING
+        and _followed(op.operands[:-1], plan.function)
+        and not any(
+            x.name not in ("cast", "loop") and any(map(is_tile, x.results))
+            for x in body[body.index(rings[0]) :]
+        )
+        and [x for x in body if x.name.startswith("store")] == [op]
+        and all(sums_carried(rings[0], x) for x in rings[0].regions[0].ops if x in plan.placement.products)
+    )
+    return Out(op, found[1], waits)
+
+
+def _teams(products: list[Op], engine: Engine) -> int:
+    """How many teams share the rows of the products; 0 if the engine cannot make them."""
+    for op in products:
+        a, b = (dtype_of(x) for x in op.operands[:2])
+        if op.name != "mma" or a != b or a not in engine.products or dtype_of(op.result) != "float32":
+            return 0
+        (_, k), (m, n) = shape(op.operands[0]), shape(op.result)
+        rows, depth = lay.Tiled(engine.products[a].d).shape[0], lay.Tiled(engine.products[a].a).shape[1]
+        if m % rows or n % engine.step or (n > engine.most and n % engine.most) or k % depth or n < 16:
+            return 0
+    blocks = [
+        shape(op.result)[0] // lay.Tiled(engine.products[dtype_of(op.operands[0])].d).shape[0]
+        for op in products
+    ]
+    wide = max((shape(op.result)[1] for op in products), default=0)
+    # Three teams have fewer registers each: only where the sums are narrow.
+    return next(
+        (
+            n
+            for n in ((3, 2, 1) if wide <= 128 else (2, 1))
+            if all(b % n == 0 and b // n <= 2 for b in blocks)
+        ),
+        0,
+    )
+
+
+def axes_of(value: Value) -> tuple[Value, list[int | Value]] | None:
+    """The parameter behind a view, and what each of its axes is: an axis of the view, or at one index. None for slices."""
+    op = value.producer
+    if op is None:
+        assert isinstance(value.type, TensorType)
+        return value, list(range(value.type.rank))
+    inner = axes_of(op.operands[0])
+    if inner is None or op.name == "slice":
+        return None
+    parameter, axes = inner
+    if op.name == "permute":
+        place = {p: i for i, p in enumerate(op.attrs["perm"])}
+        return parameter, [place[a] if isinstance(a, int) else a for a in axes]
+    axis = op.attrs["axis"]
+    return parameter, [
+        (op.operands[1] if a == axis else a - (a > axis)) if isinstance(a, int) else a for a in axes
+    ]
+
+
+def _tile(load: Op, machine: Machine) -> Staged | None:
+    """The tile in shared memory that the engine copies a load to; None if it cannot."""
+    engine, found = machine.engine, _panels(load, shape(load.result))
+    assert engine is not None
+    if found is None:
+        return None
+    flipped, panel = found
+    rows, cols = shape(load.result)[::-1] if flipped else shape(load.result)
+    if rows % 8 or rows > engine.box:
+        return None
+    size = BY_NAME[dtype_of(load.result)].bytes
+    shared = lay.panels((rows, cols), size, panel_bytes=panel, xors=machine.swizzles[panel])
+    return Staged(load, shared, flipped, panel)
+
+
+def _panels(op: Op, extents: Sequence[int]) -> tuple[bool, int] | None:
+    """How the engine copies the tile of a load or store: whether its first axis is the contiguous one, and bytes of a panel.
+
+    None if it cannot.
+    """
+    found = axes_of(op.operands[0])
+    if found is None or len(extents) != 2:
+        return None
+    parameter, axes = found
+    tensor = parameter.type
+    assert isinstance(tensor, TensorType)
+    size = tensor.dtype.bytes
+    if not 2 <= tensor.rank <= 5 or tensor.alignment < 16:
+        return None
+    if any(s.value != 1 and (s.value == 0 or divisor(s) * size % 16) for s in tensor.strides):
+        return None
+    runs = [axes[i] for i, s in enumerate(tensor.strides) if s.value == 1]
+    if len(runs) != 1 or not isinstance(runs[0], int):
+        return None
+    flipped = runs[0] == 0
+    run = extents[0 if flipped else 1] * size
+    panel = next((p for p in (128, 64, 32) if run % p == 0), 0)
+    return (flipped, panel) if panel else None
+
+
+def _readable(op: Op, plan: Plan, engine: Engine) -> bool:
+    """Whether the engine can read both operands of a product."""
+    matrix = plan.placement.products[op]
+    dtype = dtype_of(op.operands[0])
+    for position, operand in enumerate(op.operands[:2]):
+        root, _ = source_of(operand)
+        if root in plan.staged:
+            if across(plan.staged[root], operand, position) and dtype in engine.along:
+                return False
+        elif position or not _as_it_lies(operand, plan.placement, matrix.a):
+            return False
+    return True
+
+
+def _as_it_lies(operand: Value, placement: Placement, layout: lay.Tiled | None) -> bool:
+    """Whether a computed left operand is in the registers where the engine takes it from."""
+    held = placement.layouts.get(operand)
+    return held is not None and layout is not None and lay.renaming(held, layout) is not None
+
+
+def across(staged: Staged, operand: Value, position: int) -> bool:
+    """Whether an operand's neighbours in shared memory lie along M or N, not along K."""
+    turned = source_of(operand)[1] != staged.flipped  # as it lies, columns are contiguous
+    return turned if position == 0 else not turned
+
+
+def _followed(operands: Sequence[Value], function: Function) -> bool:
+    """Whether it can be found out elsewhere where a tile lies: by scalar arithmetic, loops' indices and scalar loads."""
+    seen: set[Value] = set()
+    todo = list(operands)
+    while todo:
+        value = todo.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        op = value.producer
+        if op is None:
+            continue
+        if (
+            op.regions
+            or is_tile(value)
+            or (op.name == "load" and base(op.operands[0]).name in function.stored())
+        ):
+            return False
+        todo += op.operands
+    return True
+
+
+def _rings(plan: Plan, products: list[Op]) -> list[Ring]:
+    """Tiles that the same products read go together."""
+    users: dict[Value, list[Op]] = {v: [] for v in plan.staged}
+    for op in products:
+        for operand in op.operands[:2]:
+            root, _ = source_of(operand)
+            if root in users and op not in users[root]:
+                users[root].append(op)
+    rings: dict[tuple[Op | None, tuple[Op, ...]], Ring] = {}
+    for value, staged in plan.staged.items():
+        key = (staged.loop, tuple(users[value]))
+        name = value.name or base(staged.load.operands[0]).name
+        rings.setdefault(key, Ring(name, [], tuple(users[value]), staged.loop)).tiles.append(staged)
+    return list(rings.values())
+
+
+def _late(loop: Op, plan: Plan) -> Op | None:
+    """The product that can be put off to the next pass: the last one, added to a carried sum, of a computed operand."""
+    region = loop.regions[0]
+    products = [op for op in region.ops if op in plan.placement.products]
+    if len(products) < 2:
+        return None
+    last = products[-1]
+    head = products[:-1]
+    computed, _ = source_of(last.operands[0])
+    yielded = region.ops[-1].operands
+    if computed in plan.staged or len(last.operands) != 3 or yielded.count(last.result) != 1:
+        return None
+    at = yielded.index(last.result)
+    argument = region.args[len(region.args) - len(loop.results) + at]
+    if argument in yielded:
+        return None
+    if any(v is last.result for op in region.ops[:-1] for v in op.operands):
+        return None
+    # What heads a pass depends on staged tiles alone, so it can be started before the last pass has ended.
+    if any(source_of(v)[0] not in plan.staged for op in head for v in op.operands[:2]) or any(
+        len(op.operands) == 3 for op in head
+    ):
+        return None
+    return last
+
+
+def sums_carried(loop: Op, op: Op) -> bool:
+    """Whether a product only adds to a sum that its loop carries."""
+    region = loop.regions[0]
+    if len(op.operands) != 3 or op.operands[2] not in region.args:
+        return False
+    n = len(loop.results)
+    argument = op.operands[2]
+    carried = region.args[len(region.args) - n :]
+    yielded = region.ops[-1].operands
+    if argument not in carried or yielded[carried.index(argument)] is not op.result:
+        return False
+    if yielded.count(op.result) != 1 or argument in yielded:
+        return False
+    return not any(
+        v is op.result or (v is argument and other is not op)
+        for other in region.walk()
+        if other.name != "yield"
+        for v in other.operands
+    )
+
+
+def _fit(plan: Plan, spare: int) -> bool:
+    """Give slots and barriers their places, with as many slots as fit; False if two a loop do not."""
+    roles = plan.roles
+    assert roles is not None
+    room = plan.machine.shared_bytes - spare
+
+    out = 2 * OUT_BYTES * plan.placement.groups if roles.outs else 0
+
+    def total(deep: int, outside: int) -> int:
+        return out + sum((deep if r.loop is not None else outside) * (r.slot_bytes + 16) for r in roles.rings)
+
+    # Two slots outside loops: the next program's tiles come while this one's are read.
+    ways = [(deep, outside) for outside in (2, 1) for deep in range(_MOST, 1, -1)]
+    fitting = next((w for w in ways if total(*w) <= room), None)
+    if fitting is None:
+        return False
+    at = 0
+    for ring in roles.rings:
+        ring.depth = fitting[0] if ring.loop is not None else fitting[1]
+        for staged in ring.tiles:  # of the first slot
+            staged.offset, staged.depth = at, ring.depth
+            at += -(-staged.shared.size // ENGINE_ALIGN) * ENGINE_ALIGN
+        at += (ring.depth - 1) * ring.slot_bytes
+    roles.out = at
+    at += out
+    ids = [op for op in plan.function.body.walk() if op.name == "program_id"]
+    uneven = ids and (roles.late or ids[0].attrs["order"] in ("ascending", "descending"))
+    if uneven and len(ids) == 1 and ids[0] in plan.function.body.ops:
+        roles.turns = Ring("turn", [], (), None)
+    for ring in (*roles.rings, *([roles.turns] if roles.turns else [])):
+        ring.bar = at
+        at += 16 * ring.depth
+    at += 16 if roles.turns else 0  # where the program is in the grid, behind the barriers: or -1 for the end
+    roles.end = plan.buffer_bytes = -(-at // 128) * 128
+    return True
+
+
+__all__ = ["across", "assign", "axes_of", "sums_carried"]
