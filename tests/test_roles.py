@@ -44,7 +44,7 @@ def test_a_product_of_aligned_halves_is_the_engines() -> None:
 
 
 @pytest.mark.parametrize(
-    "args, constants",
+    ("args", "constants"),
     [
         ((half(512, 500, strides=(501, 1)), half(500, 512), half(512, 512)), {}),  # rows at odd addresses
         ((kt.spec(kt.float32, (512, 512)),) * 3, {}),
@@ -69,7 +69,7 @@ def test_attention_starts_its_second_product_late_and_draws_programs() -> None:
 @SIM
 @pytest.mark.parametrize("turned", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize(
-    "m, n, k, tiles",
+    ("m", "n", "k", "tiles"),
     [
         (128, 128, 64, (64, 64, 64)),
         (200, 328, 72, (128, 64, 32)),  # ragged along all axes; more programs than blocks
