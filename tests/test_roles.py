@@ -126,6 +126,150 @@ def test_a_tile_that_is_read_early_and_late_is_handed_back_once_it_is_not_needed
     np.testing.assert_allclose(results[TARGET], results["numpy"], atol=0.05, rtol=0.02)
 
 
+# What people write: each against the reference, which has no roles.
+
+
+def tiles(c: Any) -> tuple[int, int]:
+    return kt.cdiv(c.shape[0], 64), kt.cdiv(c.shape[1], 64)
+
+
+@kt.kernel(grid=tiles)
+def two_loops(a: Any, b: Any, n: Any, c: Any) -> None:
+    """Rings of the same tensors, bounds that are loaded, steps, loops without a pass."""
+    i, j = kt.program_id()
+    x = kt.zeros((64, 64), kt.float32)
+    for k in kt.range(kt.load(n[0]), kt.load(n[1]), 2):
+        x += kt.load(a, (i, k), (64, 32)) @ kt.load(b, (k, j), (32, 64))
+    x = x * 2
+    for k in kt.range(kt.load(n[1]), kt.load(n[0])):
+        x += kt.load(a, (i, k), (64, 32)) @ kt.load(b, (k, j), (32, 64))
+    for k in kt.range(-3, kt.load(n[i]), 3):
+        x += kt.load(a, (i, k), (64, 32)) @ kt.load(b, (k, j), (32, 64))
+    kt.store(c, (i, j), x)
+
+
+@kt.kernel(grid=tiles)
+def loop_of_tiles_outside(a: Any, b: Any, n: Any, c: Any) -> None:
+    """A loop that copies nothing, whose products are carried over."""
+    i, j = kt.program_id()
+    left, right = kt.load(a, (i, 0), (64, 64)), kt.load(b, (0, j), (64, 64))
+    x = kt.zeros((64, 64), kt.float32)
+    for _ in kt.range(kt.load(n[1])):
+        x += left @ right
+    y = kt.zeros((64, 64), kt.float32)
+    for k in kt.range(kt.load(n[1])):
+        y = left @ right + k.to(kt.float32)
+    kt.store(c, (i, j), x + y)
+
+
+@kt.kernel(grid=tiles)
+def sums_around_another(a: Any, b: Any, n: Any, c: Any) -> None:
+    """Two sums under way from pass to pass, between them a product that is read at once."""
+    i, j = kt.program_id()
+    x, y = kt.zeros((64, 64), kt.float32), kt.zeros((64, 64), kt.float32)
+    most = kt.zeros(64, kt.float32)
+    for k in kt.range(kt.cdiv(a.shape[1], 64)):
+        x += kt.load(a, (i, k), (64, 64)) @ kt.load(b, (k, j), (64, 64))
+        early = kt.load(a, (i, k), (64, 64)) @ kt.load(b, (k, 0), (64, 64))
+        most = kt.maximum(most, ((early > 0).to(kt.float16) @ kt.load(b, (k, 1), (64, 64))).max(1))
+        y += kt.load(a, (0, k), (64, 64)) @ kt.load(b, (k, j), (64, 64))
+    kt.store(c, (i, j), x - y + most[:, None])
+
+
+@kt.kernel(grid=tiles)
+def descending(a: Any, b: Any, n: Any, c: Any) -> None:
+    """Programs that are drawn, and a result that goes out by the engine."""
+    i, j = kt.program_id(order="descending")
+    x = kt.zeros((64, 64), kt.float32)
+    for k in kt.range(i + 1):
+        x += kt.load(a, (i, k), (64, 32)) @ kt.load(b, (k, j), (32, 64))
+    kt.store(c, (i, j), x)
+
+
+@kt.kernel(grid=lambda c: (kt.cdiv(c.shape[0], 192), kt.cdiv(c.shape[1], 64)))
+def turned_on_its_way_out(a: Any, b: Any, n: Any, c: Any) -> None:
+    """A store that needs shared memory itself, more than rings leave that take what they can."""
+    i, j = kt.program_id()
+    x = kt.zeros((192, 64), kt.float32)
+    for k in kt.range(kt.cdiv(a.shape[1], 64)):
+        x += kt.load(a, (i, k), (192, 64)) @ kt.load(b, (k, j), (64, 64))
+    kt.store(c.T, (j, i), x.T)
+
+
+@kt.kernel(grid=lambda team: (kt.cdiv(team.shape[0], 128), kt.cdiv(team.shape[1], 256)))
+def named_like_the_text(rows: Any, rank: Any, a_full: Any, team: Any) -> None:
+    panel, programs = kt.program_id()
+    to = kt.zeros((128, 256), kt.float32)
+    for turn in kt.range(kt.cdiv(rows.shape[1], 32)):
+        a, counter = kt.load(rows, (panel, turn), (128, 32)), kt.load(rank, (turn, programs), (32, 256))
+        to += a @ counter
+    kt.store(team, (panel, programs), to + kt.load(a_full[0]).to(kt.float32))
+
+
+@SIM
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        two_loops,
+        loop_of_tiles_outside,
+        sums_around_another,
+        descending,
+        turned_on_its_way_out,
+        named_like_the_text,
+    ],
+)
+def test_programs_of_many_shapes_are_exact(kernel: Any) -> None:
+    rng = np.random.default_rng(4)
+    n, c = np.array([1, 5, 3, 4], np.int32), np.full((200, 136), 7, np.float16)
+    args = small(rng, 200, 160), small(rng, 160, 136), n
+    assert kernel.plan("cuda:sm_90a", *args, c).roles is not None
+    want = c.copy()
+    kernel(*args, want, on="numpy")
+    kernel(*args, c, on=TARGET)
+    np.testing.assert_array_equal(c, want)
+
+
+@kt.kernel(grid=tiles)
+def bound_by_a_tile(a: Any, b: Any, n: Any, c: Any) -> None:
+    i, j = kt.program_id()
+    x = kt.zeros((64, 64), kt.float32)
+    for k in kt.range(kt.load(n, 0, 64).max(0)):
+        x += kt.load(a, (i, k), (64, 32)) @ kt.load(b, (k, j), (32, 64))
+    kt.store(c, (i, j), x)
+
+
+@kt.kernel(grid=tiles)
+def bound_by_what_it_stored(a: Any, b: Any, n: Any, c: Any) -> None:
+    i, j = kt.program_id()
+    kt.store(n[i], (), i.to(kt.int32))
+    x = kt.zeros((64, 64), kt.float32)
+    for k in kt.range(kt.load(n[i])):
+        x += kt.load(a, (i, k), (64, 32)) @ kt.load(b, (k, j), (32, 64))
+    kt.store(c, (i, j), x)
+
+
+@pytest.mark.parametrize("kernel", [bound_by_a_tile, bound_by_what_it_stored])
+def test_loops_that_the_copying_team_cannot_follow_stay_portable(kernel: Any) -> None:
+    assert (
+        kernel.plan(
+            "cuda:sm_90a", half(200, 160), half(160, 136), kt.spec(kt.int32, (4,)), half(200, 136)
+        ).roles
+        is None
+    )
+
+
+@kt.kernel(grid=lambda c: c.shape[0])
+def asks_twice(c: Any) -> None:
+    kt.store(c[kt.program_id(order="descending")], (), kt.program_id().to(kt.int32))
+
+
+@SIM
+def test_a_program_that_asks_twice_is_in_one_place() -> None:
+    c = np.zeros(5, np.int32)
+    asks_twice(c, on=TARGET)
+    np.testing.assert_array_equal(c, np.arange(5))
+
+
 # Faults planted in emitted text: each is found.
 
 

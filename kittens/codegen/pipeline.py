@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from kittens.codegen.placement import dtype_of
 from kittens.codegen.plan import Plan, make_plan
 from kittens.codegen.simulate import simulate
 from kittens.dtypes import BY_NAME
+from kittens.errors import UnavailableError
 from kittens.ir import Function, base
 from kittens.runtime import Launch
 from kittens.text import print_function
@@ -34,7 +35,13 @@ def planned(function: Function, machine: Machine) -> tuple[Plan, Source]:
     known = _sources.setdefault(function, {})
     if machine.target not in known:
         plan = make_plan(function, machine)
-        known[machine.target] = plan, emit(plan)
+        try:
+            known[machine.target] = plan, emit(plan)
+        except UnavailableError:
+            if plan.roles is None:
+                raise
+            plan = make_plan(function, replace(machine, engine=None))  # it may take less shared memory
+            known[machine.target] = plan, emit(plan)
     return known[machine.target]
 
 

@@ -6,6 +6,7 @@ computing teams start products on tiles that have come, and go on with what does
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from kittens import layouts as lay
@@ -49,7 +50,10 @@ def assign(function: Function, machine: Machine) -> Plan | None:
         tile.loop = loop
     if not plan.staged or not all(_readable(op, plan, engine) for op in products):
         return None
-    if not all(_followed(load.operands, function) for load, _ in loads):
+    told = [load.operands for load, _ in loads] + [
+        loop.operands[:3] for loop in {loop for _, loop in loads if loop is not None}
+    ]
+    if not all(_followed(values, function) for values in told):
         return None
     direct = [
         *function.body.ops,
@@ -66,7 +70,7 @@ def assign(function: Function, machine: Machine) -> Plan | None:
     outs = {op: out for op in function.body.ops if (out := _out(op, plan, late)) is not None}
     for ways in (outs, {}):
         plan.roles = Roles(teams, rings, late, ways)
-        if _fit(plan, _SPARE):
+        if fit(plan, _SPARE):
             _share(plan, products)
             return plan
     return None
@@ -309,11 +313,25 @@ def _rings(plan: Plan, products: list[Op]) -> list[Ring]:
             if root in users and op not in users[root]:
                 users[root].append(op)
     rings: dict[tuple[Op | None, tuple[Op, ...]], Ring] = {}
+    taken = {"turn_full", *(p.name for p in plan.function.params)}
     for value, staged in plan.staged.items():
         key = (staged.loop, tuple(users[value]))
-        name = value.name or base(staged.load.operands[0]).name
-        rings.setdefault(key, Ring(name, [], tuple(users[value]), staged.loop)).tiles.append(staged)
+        if key not in rings:
+            name = _named(value.name or base(staged.load.operands[0]).name, taken)
+            rings[key] = Ring(name, [], key[1], staged.loop)
+        rings[key].tiles.append(staged)
     return list(rings.values())
+
+
+def _named(stem: str, taken: set[str]) -> str:
+    """A name for a ring: what the text calls its barriers and places by is then no other ring's, and no parameter's."""
+    stem = re.sub(r"\W", "_", stem)
+    name, n = stem, 1
+    while any(f"{name}{x}" in taken for x in ("_full", "_empty", "_slot", "_phase")):
+        n += 1
+        name = f"{stem}_{n}"
+    taken.add(f"{name}_full")
+    return name
 
 
 def _late(loop: Op, plan: Plan) -> Op | None:
@@ -363,8 +381,8 @@ def sums_carried(loop: Op, op: Op) -> bool:
     )
 
 
-def _fit(plan: Plan, spare: int) -> bool:
-    """Give slots and barriers their places, with as many slots as fit; False if two a loop do not."""
+def fit(plan: Plan, spare: int) -> bool:
+    """Give slots and barriers their places, with as many slots as fit beside `spare` bytes; False if two a loop do not."""
     roles = plan.roles
     assert roles is not None
     room = plan.machine.shared_bytes - spare
@@ -392,6 +410,8 @@ def _fit(plan: Plan, spare: int) -> bool:
     uneven = ids and (roles.late or ids[0].attrs["order"] in ("ascending", "descending"))
     if uneven and len(ids) == 1 and ids[0] in plan.function.body.ops:
         roles.turns = Ring("turn", [], (), None)
+        for way in roles.outs.values():  # where a program before was is not known any more
+            way.late = False
     for ring in (*roles.rings, *([roles.turns] if roles.turns else [])):
         ring.bar = at
         at += 16 * ring.depth
@@ -400,4 +420,4 @@ def _fit(plan: Plan, spare: int) -> bool:
     return True
 
 
-__all__ = ["across", "assign", "axes_of", "sums_carried"]
+__all__ = ["across", "assign", "axes_of", "fit", "sums_carried"]

@@ -80,8 +80,9 @@ KT_FN kt_i32 kt_limit(kt_i64 coordinate, kt_i32 size, kt_i64 extent) {
 }
 // Where the tile at a coordinate begins, for engines that take 32 bits; what lies further out is outside of any tensor.
 KT_FN kt_i32 kt_position(kt_i64 coordinate, kt_i32 size) {
-  const kt_i64 at = coordinate * size;
-  return at < -0x7fff0000 ? -0x7fff0000 : at > 0x7fff0000 ? 0x7fff0000 : kt_i32(at);
+  const kt_i64 most = 0x7fff0000, near = coordinate < -most ? -most : coordinate > most ? most : coordinate;
+  const kt_i64 at = near * size;
+  return at < -most ? kt_i32(-most) : at > most ? kt_i32(most) : kt_i32(at);
 }
 // Passes of a loop from lo to below hi, where a device counts them in 32 bits.
 KT_FN kt_i32 kt_passes(kt_i64 lo, kt_i64 hi, kt_i64 step) { return hi <= lo ? 0 : kt_i32((hi - lo - 1) / step + 1); }

@@ -35,15 +35,14 @@ def op_program_id(writer: Writer, op: Op) -> None:
 def _program(writer: Writer, op: Op, names: list[str]) -> None:
     """Declare the coordinates of a program."""
     rank, rows = op.attrs["rank"], writer.rows
+    # A kernel that asks twice is in one place: the first order holds.
+    order = next(x for x in writer.plan.function.body.walk() if x.name == "program_id").attrs["order"]
     if rank == 1:
-        text = (
-            f"kt_u32({rows}) - 1u - {writer.program}" if op.attrs["order"] == "descending" else writer.program
-        )
+        text = f"kt_u32({rows}) - 1u - {writer.program}" if order == "descending" else writer.program
         writer.line(f"const kt_i64 {names[0]} = {text};")
         return
     writer.line(f"{'' if 'program' in writer.taken else 'kt_u32 '}program = {writer.program};")
     writer.taken.add("program")
-    order = op.attrs["order"]
     if order != "linear" and writer.machine.parts:
         programs = " * ".join(f"kt_u32({rows if i == 0 else f'grid_{i}'})" for i in range(rank))
         writer.line(f"program = kt_dealt(program, {programs}, {writer.machine.parts}u);")

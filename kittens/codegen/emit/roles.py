@@ -19,13 +19,16 @@ from kittens.codegen.emit.writer import Source, Writer, heading
 from kittens.codegen.machine import Engine, Instruction
 from kittens.codegen.placement import dtype_of, is_tile, shape, source_of
 from kittens.codegen.plan import OUT_BYTES, Out, Plan, Ring, Roles, Staged
-from kittens.codegen.roles import across, axes_of, sums_carried
+from kittens.codegen.roles import across, axes_of, fit, sums_carried
 from kittens.codegen.views import cname
 from kittens.dtypes import BY_NAME
 from kittens.errors import InternalError, UnavailableError
 from kittens.ir import Op, Region, TensorType, Value, base
 
 Handler = Callable[[Writer, Op], None]
+
+#: Names that the text of roles gives itself: no value of the program may have them.
+_OURS = {"team", "programs", "rows", "rank", "counter", "panel", "to", "turn_0", "turn_1", "turn_2"}
 
 
 @dataclass(eq=False)
@@ -79,6 +82,7 @@ class Compute(Writer):
             "store": lambda w, op: _out(w, op) if op in w.plan.roles.outs else handlers["store"](w, op),
         }
         super().__init__(plan, {name: _settled(handler) for name, handler in own.items()})
+        self.taken |= _OURS
         assert plan.roles is not None and plan.machine.engine is not None
         self.roles: Roles = plan.roles
         self.engine: Engine = plan.machine.engine
@@ -98,6 +102,11 @@ class Compute(Writer):
         self.maps: dict[TileMap, Parameter] = {}
         self.waiting: list[_Waiting] = []
         self.meet = f"kt_barrier_named(1, {plan.threads});"
+
+    def region(self, region: Region) -> None:
+        super().region(region)
+        if region.ops and region.ops[-1].name == "yield":  # what is carried over is read there
+            _land(self, len(self.flights))
 
 
 def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
@@ -134,6 +143,8 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
     plan.scratch_bytes = compute.scratch_bytes
     shared = roles.end + compute.scratch_bytes
     if shared > machine.shared_bytes:
+        if fit(plan, compute.scratch_bytes):  # with fewer slots
+            return source(plan, handlers)
         raise UnavailableError(
             f"{function.name} needs {shared} bytes of shared memory, {machine.target} has {machine.shared_bytes}",
             hint="use smaller tiles (the kernel's tunables)",
@@ -198,7 +209,7 @@ def _positions(writer: Writer, phase: int) -> None:
     for ring in (*writer.plan.roles.rings, *([turns] if turns else [])):
         slot = f"int {ring.name}_slot = 0; " if ring.depth > 1 else ""
         writer.line(f"{slot}kt_u32 {ring.name}_phase = {phase};")
-        writer.taken |= {f"{ring.name}_slot", f"{ring.name}_phase"}
+        writer.taken |= {f"{ring.name}_{x}" for x in ("full", "empty", "slot", "phase")}
 
 
 def _programs(writer: Writer) -> None:
@@ -279,12 +290,11 @@ def _copying(plan: Plan, handlers: Mapping[str, Handler], maps: dict[TileMap, Pa
     """What one thread of the copying team does: the slice of the program that says where tiles lie, and their copies."""
     writer = Writer(plan, {**handlers, "program_id": _program_id})
     writer.indent = "      "
-    writer.taken |= {"programs", "team"}
+    writer.taken |= _OURS
     writer.program = writer.fresh("number")
     assert plan.roles is not None
     if plan.roles.cluster > 1:
         writer.rows, writer.cluster = "rows", plan.roles.cluster
-        writer.taken |= {"rows", "rank"}
     _positions(writer, 1)
     _programs(writer)
     _slice(writer, plan.function.body, _wanted(plan), maps)
@@ -864,7 +874,7 @@ class _Pass:
 
 
 def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
-    before = len(writer.flights)
+    before = set(writer.flights)
     heads = [op for op in region.ops if op in writer.plan.placement.products and _heads(writer, op)]
     for (
         op
@@ -885,9 +895,11 @@ def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
                     writer.line(f"{waiting.call}();")
                     writer.line(f"{waiting.flag} = false;")
                     writer.close()
-                _land(writer, before)
-                for ring, kept in ((r, k) for r, k in writer.kept.items() if r not in writer.lagging):
-                    writer.line(f"{kept} = {_slot(ring)};")
+            started = writer.flights[-1]
+            _land(writer, sum(f in before for f in writer.flights))
+            for ring in started.slots:  # what was kept of the pass before has been handed back
+                if ring in writer.kept and ring not in writer.lagging:
+                    writer.line(f"{writer.kept[ring]} = {_slot(ring)};")
                     _advance(writer, ring)
         else:
             _one(writer, op)
