@@ -19,9 +19,9 @@ _ELEMENTS = {**ELEMENTS, "rms_norm": 4096}
 
 #: For tensors that wide at least: which one's columns count, and the tiles.
 _WIDE: dict[str, tuple[str, dict[str, int]]] = {
-    "activation": ("y", {"BM": 4, "BN": 1024}),
+    "activation": ("y", {"BM": 8, "BN": 1024}),
     "add": ("y", {"BM": 4, "BN": 1024}),
-    "gated": ("y", {"BM": 16, "BN": 256}),
+    "gated": ("y", {"BM": 8, "BN": 512}),
     "cross_entropy_forward": ("x", {"BM": 1, "BN": 2048}),
     "cross_entropy_backward": ("x", {"BM": 4, "BN": 1024}),
     "embedding": ("table", {"BN": 1024}),
@@ -42,8 +42,7 @@ def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str,
     if kernel == "rotary":
         return {"BM": 16, "PARTS": 2}
     if kernel in _WIDE and arguments[_WIDE[kernel][0]].shape[-1] >= _WIDE[kernel][1].get("BN", 0):
-        gelu = kernel == "activation" and arguments["function"].startswith("gelu")
-        return {**_WIDE[kernel][1], "BM": 8} if gelu else _WIDE[kernel][1]
+        return _WIDE[kernel][1]
     if kernel == "softmax" and not arguments["resident"] and arguments["x"].shape[-1] >= 2048:
         return {"BM": 1, "BN": 2048}
     return whole_rows(kernel, arguments, _ELEMENTS)
