@@ -239,6 +239,7 @@ def _text(
         given = "block.config, pointer, stream, block.tables"
     lines += [
         f"stream = {stream}",
+        *([f"words[{counter}] = counter(stream)"] if counter is not None else []),
         f"try: start({given})",
         f"except errors as error: recover(error, {given})",
     ]
