@@ -883,7 +883,7 @@ def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
     if body.late and not first:
         _start(writer, body.late, body.names[body.late.result], _late_values(body), body.words)
     for op in region.ops:
-        if op is body.late or op in heads:
+        if op is body.late or op in heads or op.name == "yield":
             continue
         if op in body.sums:
             name = body.names[op.result]
