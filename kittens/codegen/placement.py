@@ -374,11 +374,11 @@ def _deal(
         vector = classes.root(relation[1])
         (extent,) = squeezed(shape(vector))
         if vector not in layouts:
-            layouts[vector] = dealt(extent, lanes, placement.groups)
+            layouts[vector] = dealt_vector(extent, lanes, placement.groups)
             reasons[vector] = "dealt to the lanes of each group"
 
 
-def dealt(extent: int, lanes: int, groups: int) -> Tiled:
+def dealt_vector(extent: int, lanes: int, groups: int) -> Tiled:
     """A vector of which each group holds a copy, dealt to its lanes."""
     each = blocked((extent,), vector=1, lanes=lanes)
     return Tiled(each.fragment, (*each.digits, Digit("group", None, groups)))

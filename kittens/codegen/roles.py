@@ -15,7 +15,7 @@ from kittens.codegen.machine import Engine, Machine
 from kittens.codegen.placement import (
     Matrix,
     Placement,
-    dealt as dealt_layout,
+    dealt_vector,
     dtype_of,
     is_tile,
     place,
@@ -392,9 +392,7 @@ def _ends(loop: Op, plan: Plan) -> list[Op]:
         if len(op.operands) == 2 and all(source_of(v)[0] in plan.staged for v in op.operands)
     ]
     ends = [
-        op
-        for op in products
-        if sums_carried(loop, op) and source_of(op.operands[0])[0] not in plan.staged
+        op for op in products if sums_carried(loop, op) and source_of(op.operands[0])[0] not in plan.staged
     ]
     return ends if heads and len(heads) + len(ends) == len(products) else []
 
@@ -407,7 +405,7 @@ def _dealt(plan: Plan) -> list[Op]:
         if relation is not None and op.operands[0] in plan.placement.layouts and relation[2] == "col":
             (extent,) = squeezed(shape(op.operands[0]))
             layout = plan.placement.layouts[op.operands[0]]
-            if layout == dealt_layout(extent, plan.machine.lanes, plan.placement.groups):
+            if layout == dealt_vector(extent, plan.machine.lanes, plan.placement.groups):
                 found.append(op)
     return found
 

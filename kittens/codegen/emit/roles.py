@@ -648,8 +648,7 @@ def _dealt(writer: Compute, op: Op, layout: lay.Tiled) -> Reader:
     name, first = writer.fresh(f"{vector.name or 'vector'}_columns"), writer.fresh("dealt")
     writer.line(f"const kt_smem {first} = kt_base({at} + {writer.coords(want)['col']} * {size});")
     writer.line(f"{c} {name}[{want.registers}];")
-    width = 2 if dtype == "float32" and all(b == a + 1 for a, b in zip(offsets[::2], offsets[1::2], strict=True)) else 1
-    if width == 2:
+    if dtype == "float32" and all(run == (run[0], run[0] + 1) for run in lay.runs(want, "col", 2)):
         place = writer.table([o * size for o in offsets[::2]], "two")
         writer.line(
             f"KT_EACH(two, {want.registers // 2}) KT_LOAD_FLOATS(2, {name}, two * 2, {first} + ({place}));"
