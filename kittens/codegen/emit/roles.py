@@ -487,12 +487,19 @@ def _land(writer: Compute, count: int) -> None:
     landed, writer.flights = writer.flights[:count], writer.flights[count:]
     first, *others = dict.fromkeys(f.sums for f in landed)
     slots = [r for r in landed[-1].slots if r not in writer.lagging]
+<<<<<<< HEAD
     again = slots[0] if landed[-1].op in writer.roles.late.values() and slots else landed[-1].again
     if again is not None:
         writer.line(f"kt_bar_again({_bar(again, 'full')}, {again.name}_phase);")
     writer.line(f"kt_wgmma_wait<{len(writer.flights)}>({first});")
+=======
+    late = slots[0] if landed[-1].op in writer.roles.late.values() and slots else None
+    if late is not None:  # else the compiler would wait for the product much sooner
+        writer.line(f"kt_bar_again({_bar(late, 'full')}, {late.name}_phase);")
+    writer.line(f"kt_engine_wait<{len(writer.flights)}>({first});")
+>>>>>>> main
     for sums in others:
-        writer.line(f"kt_wgmma_pin({sums});")
+        writer.line(f"kt_engine_pin({sums});")
     for flight in landed:
         for ring in flight.slots:
             _hand_back(writer, ring)
@@ -576,8 +583,8 @@ def _start(
     b = _described(writer, op, 1, lies[1], "b_at", lag)
     a = "" if words else _described(writer, op, 0, lies[0], "a_at")
     if not again:
-        writer.line(f"kt_wgmma_pin({sums});")
-    writer.line("kt_wgmma_fence();")
+        writer.line(f"kt_engine_pin({sums});")
+    writer.line("kt_engine_fence();")
     for i in range(mt):
         for j in range(n // columns):
             first = (i * nt + j * (columns // 8)) * 4
@@ -590,7 +597,7 @@ def _start(
             add = "true" if len(op.operands) == 3 else "kk > 0" if steps > 1 else "false"
             each = f"KT_EACH(kk, {steps}) " if steps > 1 else ""
             writer.line(each + engine.call(instruction, sums, first, text, b + right, add))
-    writer.line("kt_wgmma_commit();")
+    writer.line("kt_engine_commit();")
     writer.close()
     flight = Flight(op, sums, values)
     writer.flights.append(flight)
