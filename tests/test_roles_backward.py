@@ -1,4 +1,4 @@
-"""Plans with roles: products made transposed, vectors dealt to lanes, and what is under way between passes."""
+"""Plans with roles for attention backward: products made transposed, vectors dealt to lanes, and what is under way between passes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_pass_hands_back_what_the_one_before_read() -> None:
     text = str(kernels.attention_backward_kv.source("cuda:sm_90a", *arguments(64), scale=0.1, **shipped(64)))
     loop = text[text.index("KT_ONCE", text.index("kt_registers_more")) :]
     kept = loop.index("q_empty + q_read * 8")
-    assert loop.index("kt_wgmma_wait<0>") < kept < loop.index("q_read = q_slot")
+    assert loop.index("kt_engine_wait<0>") < kept < loop.index("q_read = q_slot")
     assert loop.index("KT_EXP2_ALL") > kept
 
 

@@ -487,17 +487,10 @@ def _land(writer: Compute, count: int) -> None:
     landed, writer.flights = writer.flights[:count], writer.flights[count:]
     first, *others = dict.fromkeys(f.sums for f in landed)
     slots = [r for r in landed[-1].slots if r not in writer.lagging]
-<<<<<<< HEAD
     again = slots[0] if landed[-1].op in writer.roles.late.values() and slots else landed[-1].again
     if again is not None:
         writer.line(f"kt_bar_again({_bar(again, 'full')}, {again.name}_phase);")
-    writer.line(f"kt_wgmma_wait<{len(writer.flights)}>({first});")
-=======
-    late = slots[0] if landed[-1].op in writer.roles.late.values() and slots else None
-    if late is not None:  # else the compiler would wait for the product much sooner
-        writer.line(f"kt_bar_again({_bar(late, 'full')}, {late.name}_phase);")
     writer.line(f"kt_engine_wait<{len(writer.flights)}>({first});")
->>>>>>> main
     for sums in others:
         writer.line(f"kt_engine_pin({sums});")
     for flight in landed:
