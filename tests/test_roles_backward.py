@@ -1,4 +1,4 @@
-"""Plans with roles for attention backward: products made transposed, vectors dealt to lanes, and what is under way between passes."""
+"""Attention backward by plans with roles: products made transposed, vectors dealt to lanes, what passes leave under way."""
 
 from __future__ import annotations
 
