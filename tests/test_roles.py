@@ -225,6 +225,7 @@ def named_like_the_text(rows: Any, rank: Any, a_full: Any, team: Any) -> None:
         sums_around_another,
         descending,
         turned_on_its_way_out,
+        whole_numbers_out,
         named_like_the_text,
     ],
 )
