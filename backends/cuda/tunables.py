@@ -30,7 +30,7 @@ def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str,
         return found or _attention(kernel, max(q.shape[-1], v.shape[-1]), q.dtype.bytes)
     if kernel == "rotary":
         return {"BM": 16, "PARTS": 2}
-    if kernel in ("activation", "gated", "add") and arguments["y"].shape[-1] >= 1024:
+    if kernel in ("activation", "gated", "add", "copy") and arguments["y"].shape[-1] >= 1024:
         return {"BM": 4, "BN": 1024}
     return whole_rows(kernel, arguments, _ELEMENTS)
 
@@ -59,6 +59,21 @@ def _copied(*tensors: TensorArg) -> bool:
         and all(s == 1 or s * 2 % 16 == 0 for s in x.strides)
         for x in tensors
     )
+
+
+#: Multiplications of a product from which on a copy of its operands is cheaper than tiles copied element by element.
+_WORTH_COPIES = 1 << 27
+
+
+def row_bytes(target: Target, kernel: str, arguments: dict[str, Any]) -> int | None:
+    """What the engine's copies ask of rows, for products so large that operands of other rows had better be copied before."""
+    if kernel != "matmul" or _architecture(target) != "sm_90a":
+        return None
+    a, b = arguments["a"], arguments["b"]
+    here = target.simulated or all(x.target is not None and x.target.backend == "cuda" for x in (a, b))
+    if not here or a.dtype != b.dtype or a.dtype.name not in ("bfloat16", "float16"):
+        return None
+    return 16 if math.prod(a.shape) * b.shape[-1] >= _WORTH_COPIES else None
 
 
 #: Programs that fill an H200's 132 processors, or nearly.

@@ -92,7 +92,7 @@ class Roles:
     """One team of groups copies tiles, `teams` compute; blocks take one program after another.
 
     late: of a loop, the product that ends a pass and is started in the next one, behind those that head it. out: where in
-    shared memory results pass, two buffers a group. cluster: blocks whose programs are neighbours along the grid's first axis.
+    shared memory results pass, two buffers a group. cluster: blocks whose programs are neighbours along the grid's axis `beside`.
     turns: through which the copying team tells the others which programs it has drawn, if blocks draw them.
     """
 
@@ -102,6 +102,7 @@ class Roles:
     outs: dict[Op, Out] = field(default_factory=dict)
     out: int = 0
     cluster: int = 1
+    beside: int = 0
     turns: Ring | None = None
     end: int = 0  # of slots and barriers in shared memory
 

@@ -74,34 +74,42 @@ def assign(function: Function, machine: Machine) -> Plan | None:
 
 #: Elements of a result from which on blocks share copies: smaller ones belong to grids too small for it to pay.
 _SHARING = 128 * 256
+#: Columns of a result up to which its block reads as much of the left operand as of the right one, or more. There are as many
+#: such blocks as processors, which read the same lines of it at once.
+_NARROW = 64
 
 
 def _share(plan: Plan, products: list[Op]) -> None:
-    """Let neighbouring blocks share the copies of tiles that they have in common: half the traffic, and the power it takes."""
+    """Let neighbouring blocks share the copies of tiles that they have in common: half the traffic, and the power it takes.
+
+    Neighbours along the grid's first axis have the right operand in common, those along the second one the left operand.
+    """
     roles, engine = plan.roles, plan.machine.engine
     assert roles is not None and engine is not None
     ids = [op for op in plan.function.body.walk() if op.name == "program_id"]
     large = max(shape(op.result)[0] * shape(op.result)[1] for op in products)
+    narrow = len(products) == 1 and shape(products[0].result)[1] <= _NARROW
     if (
         engine.cluster < 2
         or roles.late
         or roles.turns
         or len(ids) != 1
         or len(ids[0].results) < 2
-        or large < _SHARING
+        or not (large >= _SHARING or narrow)
     ):
         return
+    beside = 0 if large >= _SHARING else 1
     common = {
         ring: [
             s
             for s in ring.tiles
-            if not _follows(s.load.operands, ids[0].results[0]) and _split(s, engine.cluster)
+            if not _follows(s.load.operands, ids[0].results[beside]) and _split(s, engine.cluster)
         ]
         for ring in roles.rings
         if ring.loop is not None
     }
     if any(common.values()):
-        roles.cluster = engine.cluster
+        roles.cluster, roles.beside = engine.cluster, beside
         for ring, tiles in common.items():
             ring.common = tiles
 

@@ -109,7 +109,8 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
     maps = compute.maps
     copy = _copying(plan, handlers, maps)
 
-    compute.program, compute.rows, compute.cluster = copy.program, copy.rows, copy.cluster
+    compute.program = copy.program
+    _side_by_side(compute, copy)
     compute.indent = "    "
     _positions(compute, 0)
     _await(compute)
@@ -171,9 +172,9 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
     if roles.cluster > 1:
         text.append("  const int rank = int(kt_cluster_rank());")
         text.append(
-            f"  const int rows = (grid_0 + {roles.cluster - 1}) / {roles.cluster};  // of programs of a cluster"
+            f"  const int clusters = (grid_{roles.beside} + {roles.cluster - 1}) / {roles.cluster};  // along that axis"
         )
-    total = " * ".join(f"kt_u32({copy.rows if i == 0 else f'grid_{i}'})" for i in range(function.grid_rank))
+    total = " * ".join(f"kt_u32({copy.extents[i]})" for i in range(function.grid_rank))
     text.append(f"  const kt_u32 programs = {total};")
     fewer, more = engine.registers.get(roles.teams, (0, 0))
     text.append("  if (team == 0) {")
@@ -199,6 +200,11 @@ def _positions(writer: Writer, phase: int) -> None:
         slot = f"int {ring.name}_slot = 0; " if ring.depth > 1 else ""
         writer.line(f"{slot}kt_u32 {ring.name}_phase = {phase};")
         writer.taken |= {f"{ring.name}_slot", f"{ring.name}_phase"}
+
+
+def _side_by_side(writer: Writer, like: Writer) -> None:
+    """Let a writer know of clusters what another does."""
+    writer.extents, writer.cluster, writer.beside = like.extents, like.cluster, like.beside
 
 
 def _programs(writer: Writer) -> None:
@@ -283,8 +289,10 @@ def _copying(plan: Plan, handlers: Mapping[str, Handler], maps: dict[TileMap, Pa
     writer.program = writer.fresh("number")
     assert plan.roles is not None
     if plan.roles.cluster > 1:
-        writer.rows, writer.cluster = "rows", plan.roles.cluster
-        writer.taken |= {"rows", "rank"}
+        at = writer.beside = plan.roles.beside
+        writer.extents = (*writer.extents[:at], "clusters", *writer.extents[at + 1 :])
+        writer.cluster = plan.roles.cluster
+        writer.taken |= {"clusters", "rank"}
     _positions(writer, 1)
     _programs(writer)
     _slice(writer, plan.function.body, _wanted(plan), maps)
@@ -796,7 +804,7 @@ def _await(writer: Compute) -> None:
         places = Writer(writer.plan, writer.plain)
         places.lines, places.indent, places.program = writer.lines, writer.indent, waiting.number
         places.taken = writer.taken - {"program"}
-        places.rows, places.cluster = writer.rows, writer.cluster
+        _side_by_side(places, writer)
         wanted = _behind(op.operands[:-1])
         for other in writer.plan.function.body.ops:
             if other in wanted:
