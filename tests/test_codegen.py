@@ -116,6 +116,13 @@ def test_compiled_kernels_say_what_they_take() -> None:
     assert found["registers"] > 0 and found["spilled_bytes"] == 0 and found["threads"] % 32 == 0
 
 
+def test_copies_of_a_few_bytes_take_no_registers_for_their_addresses() -> None:
+    needs_compiler()
+    a, b, c = (kt.spec("float32", s) for s in ((5, 0), (0, 6), (5, 6)))
+    assert "KT_BY_FOURS" in matmul.source("cuda:sm_90a", a, b, c)
+    assert matmul.resources("cuda:sm_90a", a, b, c)["spilled_bytes"] == 0
+
+
 def test_spills_are_an_error_with_advice() -> None:
     needs_compiler()
 

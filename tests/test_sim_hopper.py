@@ -179,10 +179,10 @@ WGMMA = (
   kt_desc da = kt_matrix_desc(smem, A_LEADING, A_STRIDE, A_SWIZZLE);
   kt_desc db = kt_matrix_desc(smem + 16384u, B_LEADING, B_STRIDE, B_SWIZZLE);
   kt_u32x4 r = kt_ld_global_b128(registers + kt_thread() * 16u);
-  kt_wgmma_fence();
+  kt_engine_fence();
   PRODUCT
-  kt_wgmma_commit();
-  kt_wgmma_wait<0>(d);
+  kt_engine_commit();
+  kt_engine_wait<0>(d);
   for (int i = 0; i < N / 2 + 8; i++)
     kt_st_global_b32(out + (kt_thread() * (N / 2 + 8) + kt_u32(i)) * 4u, __builtin_bit_cast(kt_u32, d[i]));
 }"""
@@ -348,18 +348,18 @@ BUGS = {
         "barrier",
     ),
     "the last stage is not given back": (
-        "kt_wgmma_wait<0>(d);\n      if (lane == 0u) kt_bar_arrive(smem + EMPTY + before * 8u);",
-        "kt_wgmma_wait<0>(d);",
+        "kt_engine_wait<0>(d);\n      if (lane == 0u) kt_bar_arrive(smem + EMPTY + before * 8u);",
+        "kt_engine_wait<0>(d);",
         "barrier",
     ),
     "a stage is given back before the product is waited for": (
-        "kt_wgmma_wait<1>(d);\n        if (i > 0 && lane == 0u) kt_bar_arrive(smem + EMPTY + before * 8u);",
-        "if (lane == 0u) kt_bar_arrive(smem + EMPTY + stage * 8u);\n        kt_wgmma_wait<1>(d);",
+        "kt_engine_wait<1>(d);\n        if (i > 0 && lane == 0u) kt_bar_arrive(smem + EMPTY + before * 8u);",
+        "if (lane == 0u) kt_bar_arrive(smem + EMPTY + stage * 8u);\n        kt_engine_wait<1>(d);",
         "race async-shared",
     ),
-    "a wait leaves one batch too many": ("kt_wgmma_wait<1>(d);", "kt_wgmma_wait<2>(d);", "async-shared"),
+    "a wait leaves one batch too many": ("kt_engine_wait<1>(d);", "kt_engine_wait<2>(d);", "async-shared"),
     "the last products are not waited for": (
-        "      kt_wgmma_wait<0>(d);\n",
+        "      kt_engine_wait<0>(d);\n",
         "",
         "product async-shared",
     ),
@@ -388,8 +388,8 @@ BUGS = {
     "registers of no legal number": ("kt_registers_fewer<40>", "kt_registers_fewer<44>", "registers"),
     "fewer registers that are more": ("kt_registers_fewer<40>", "kt_registers_fewer<200>", "registers"),
     "registers are not given back": ("    kt_registers_fewer<40>();\n", "", "barrier"),
-    "products without a fence": ("        kt_wgmma_fence();\n", "", "product"),
-    "products that are not committed": ("        kt_wgmma_commit();\n", "", "async-shared product"),
+    "products without a fence": ("        kt_engine_fence();\n", "", "product"),
+    "products that are not committed": ("        kt_engine_commit();\n", "", "async-shared product"),
     "a descriptor that leaves shared memory": (
         "smem + 16384u, 8192u, 1024u",
         "smem + 16384u, 8192u, 65536u",
@@ -437,8 +437,8 @@ BUGS = {
         "divergent",
     ),
     "an operand is overwritten by a plain store": (
-        "        kt_wgmma_wait<1>(d);",
-        "        kt_st_shared_b32(smem + stage * STAGE_BYTES + part * 8192u, 0u);\n        kt_wgmma_wait<1>(d);",
+        "        kt_engine_wait<1>(d);",
+        "        kt_st_shared_b32(smem + stage * STAGE_BYTES + part * 8192u, 0u);\n        kt_engine_wait<1>(d);",
         "async-shared race",
     ),
     "a tile overwrites one under way": (
@@ -462,7 +462,7 @@ def test_a_planted_bug(bug):
         fault(tuple(kinds.split()), run_gemm, source, order=order)
 
 
-WAIT = "        kt_wgmma_wait<1>(d);"
+WAIT = "        kt_engine_wait<1>(d);"
 TOUCHED = {
     "written": f"        d[3] = 1.0f;\n{WAIT}",
     "stored": f"        kt_st_global_b32(g + kt_thread() * 4u, kt_bits(d[3] * 2.0f));\n{WAIT}",

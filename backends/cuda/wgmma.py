@@ -70,8 +70,8 @@ def wrappers(
       template <int TB = 0, int OFFSET = 0> name_rs(float (&d)[R], kt_u32 a0, a1, a2, a3, kt_desc b, bool accumulate)
     TA, TB: 0 K-major, 1 MN-major; 8-bit types have OFFSET alone.
 
-    For each size R of accumulators: kt_wgmma_wait<N>(d), and kt_wgmma_pin(d), which makes no instruction: uses of d stay on
-    their side of it. With two sizes or more of one type, or twice the same: kt_wgmma_wait<N>(d, e), (d, e, f).
+    For each size R of accumulators: kt_engine_wait<N>(d), and kt_engine_pin(d), which makes no instruction: uses of d stay on
+    their side of it. With two sizes or more of one type, or twice the same: kt_engine_wait<N>(d, e), (d, e, f).
     """
     text = [_product(p) for p in sorted(set(products))]
     for type, letter, of in (("float", "f", sizes), ("kt_i32", "r", integer_sizes)):
@@ -116,24 +116,24 @@ KT_FN void {p.name}({p.accumulator} (&d)[R], {parameters}kt_desc b, bool accumul
 def _wait(type: str, letter: str, size: int) -> str:
     outs = ", ".join(f'"+{letter}"(d[{i}])' for i in range(size))
     return f"""template <int N>
-KT_FN void kt_wgmma_wait({type} (&d)[{size}] KT_SITE) {{
+KT_FN void kt_engine_wait({type} (&d)[{size}] KT_SITE) {{
   KT_HERE;
   KT_ASM(kt_sim::wgmma_wait(N), "wgmma.wait_group.sync.aligned %{size};" : {outs} : "n"(N) : "memory");
 }}
-[[maybe_unused]] KT_FN void kt_wgmma_pin({type} (&d)[{size}]) {{ KT_ASM((void)d, "" : {outs} :: "memory"); }}
+[[maybe_unused]] KT_FN void kt_engine_pin({type} (&d)[{size}]) {{ KT_ASM((void)d, "" : {outs} :: "memory"); }}
 """
 
 
 # A wait that names an array, and empty assembly that names the others: neither moves across the other.
 _WAITS = """template <int N, int R, int S>
-KT_FN void kt_wgmma_wait(TYPE (&d)[R], TYPE (&e)[S] KT_SITE) {
-  kt_wgmma_wait<N>(d KT_PASS_SITE);
-  kt_wgmma_pin(e);
+KT_FN void kt_engine_wait(TYPE (&d)[R], TYPE (&e)[S] KT_SITE) {
+  kt_engine_wait<N>(d KT_PASS_SITE);
+  kt_engine_pin(e);
 }
 template <int N, int R, int S, int T>
-KT_FN void kt_wgmma_wait(TYPE (&d)[R], TYPE (&e)[S], TYPE (&f)[T] KT_SITE) {
-  kt_wgmma_wait<N>(d KT_PASS_SITE);
-  kt_wgmma_pin(e);
-  kt_wgmma_pin(f);
+KT_FN void kt_engine_wait(TYPE (&d)[R], TYPE (&e)[S], TYPE (&f)[T] KT_SITE) {
+  kt_engine_wait<N>(d KT_PASS_SITE);
+  kt_engine_pin(e);
+  kt_engine_pin(f);
 }
 """

@@ -19,20 +19,32 @@ def _inputs(device):
 
 
 def _ours(on, x, y):
+    place = {} if on == "cuda" else {"on": on}  # the default is where the arrays live
+
     def call():
-        increment(x, y, on=on)
+        increment(x, y, **place)
         return y
 
     return call
 
 
+def _on_cupy(on, x, y):
+    cupy = peers.cupy()
+    call = _ours(on, cupy.from_dlpack(x), cupy.from_dlpack(y))
+
+    def and_give():
+        call()
+        return y
+
+    return and_give
+
+
+def _workload(name, arrays, ours):
+    summary = f"the host's time of a launch with two {arrays} of 256 numbers"
+    return Workload(name, summary, _inputs, ours, peers.INCREMENT, host=True)
+
+
 WORKLOADS = [
-    Workload(
-        "launch.increment",
-        "the host's time of a launch with two tensors of 256 numbers",
-        _inputs,
-        _ours,
-        peers.INCREMENT,
-        host=True,
-    )
+    _workload("launch.increment", "tensors of torch", _ours),
+    _workload("launch.increment.cupy", "arrays of CuPy", _on_cupy),
 ]

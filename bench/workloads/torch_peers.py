@@ -235,19 +235,25 @@ def _torch_increment(x, y):
     return lambda: torch.add(x, 1.0, out=mine)
 
 
-def _cupy_increment(x, y):
+def cupy():
+    """CuPy. Raises UnavailableError if it is not installed."""
     if find_spec("cupy") is None:
         raise UnavailableError(
-            "the peer cupy is missing: pip install 'kittens-gpu[cuda]'", hint="or leave it out of --vs"
+            "CuPy is missing: pip install 'kittens-gpu[cuda]'", hint="or leave it out of --vs"
         )
-    import cupy
+    import cupy as library
 
+    return library
+
+
+def _cupy_increment(x, y):
+    library = cupy()
     text = (
         'extern "C" __global__ void f(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x] + 1.0f; }'
     )
-    kernel = cupy.RawKernel(text, "f")
+    kernel = library.RawKernel(text, "f")
     mine = _torch().empty_like(y)
-    source, result = cupy.from_dlpack(x), cupy.from_dlpack(mine)
+    source, result = library.from_dlpack(x), library.from_dlpack(mine)
 
     def call():
         kernel((1,), (256,), (source, result))

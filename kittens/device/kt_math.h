@@ -198,12 +198,15 @@ KT_FN float kt_less_than_one(float x) {
   p = kt_fma(p, r * r, r);
   return kt_fma(power, p, power - 1.0f);
 }
+#ifndef KT_OWN_DIV_NEAR
+KT_FN float kt_div_near(float a, float b) { return kt_div(a, b); }  // within 1 unit, for b from 1 to 2
+#endif
 KT_FN float kt_with_sign(float x, float sign) {
   return kt_from_bits((kt_bits(x) & 0x7fffffffu) | (kt_bits(sign) & 0x80000000u));
 }
 KT_FN float kt_tanh(float x) {
   float a = kt_abs(x), m = kt_less_than_one(a > 10.0f ? -20.0f : -2.0f * a);
-  return kt_with_sign(kt_div(m, 2.0f + m), x);
+  return kt_with_sign(kt_div_near(m, 2.0f + m), x);
 }
 KT_FN float kt_sigmoid(float x) {
   float z = kt_exp(-kt_abs(x));  // never overflows

@@ -46,7 +46,7 @@ extern "C" __global__ void every(kt_in in, kt_out out, float x, kt_u32 n) {
   count += kt_shfl(count, n) + kt_shfl_xor(count, n) + kt_shfl_up(count, n) + kt_shfl_down(count, n);
   count += kt_i32(kt_shfl(n, n) + kt_shfl_xor(n, n) + kt_shfl_up(n, n) + kt_shfl_down(n, n));
   count += kt_any(x > 1.0f) + kt_all(x > 2.0f) + kt_i32(kt_ballot(x > 3.0f));
-  sum += kt_fma(x, x, x) + kt_div(x, sum) + kt_sqrt(x) + kt_rcp(x) + kt_rint(x) + kt_abs(x) + kt_max(x, sum) + kt_min(x, sum);
+  sum += kt_fma(x, x, x) + kt_div(x, sum) + kt_div_near(x, 1.5f) + kt_sqrt(x) + kt_rcp(x) + kt_rint(x) + kt_abs(x) + kt_max(x, sum) + kt_min(x, sum);
   sum += kt_exp2(x) + kt_log2(x) + kt_rsqrt(x) + kt_exp(x) + kt_log(x) + kt_sin(x) + kt_cos(x) + kt_tanh(x) + kt_sigmoid(x) + kt_erf(x);
   sum += kt_bf16_to_f32(kt_f32_to_bf16(x)) + kt_f16_to_f32(kt_f32_to_f16(x)) + kt_from_bits(kt_bits(x));
   count += kt_i32(kt_f32x2_to_bf16x2(x, sum) + kt_f32x2_to_f16x2(x, sum));

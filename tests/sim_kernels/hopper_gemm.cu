@@ -51,18 +51,18 @@ extern "C" __global__ void __launch_bounds__(384, 1) gemm(KT_MAP(a), KT_MAP(b), 
       for (int i = 0; i < steps; i++) {
         kt_bar_wait(smem + FULL + stage * 8u, parity);
         kt_desc at = stage * (STAGE_BYTES >> 4);
-        kt_wgmma_fence();
+        kt_engine_fence();
 #pragma unroll
         for (kt_u32 j = 0u; j < 4u; j++)
           kt_wgmma_m64n64k16_bf16_ss<0, 1>(d, da + at + j * 2u, db + at + j * 128u, i > 0 || j > 0u);
-        kt_wgmma_commit();
-        kt_wgmma_wait<1>(d);
+        kt_engine_commit();
+        kt_engine_wait<1>(d);
         if (i > 0 && lane == 0u) kt_bar_arrive(smem + EMPTY + before * 8u);
         before = stage;
         stage ^= 1u;
         if (stage == 0u) parity ^= 1u;
       }
-      kt_wgmma_wait<0>(d);
+      kt_engine_wait<0>(d);
       if (lane == 0u) kt_bar_arrive(smem + EMPTY + before * 8u);
       if (lane == 0u) kt_tile_wait_read<0>();
       kt_sync_lanes();

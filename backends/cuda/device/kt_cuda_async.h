@@ -237,19 +237,19 @@ KT_FN kt_desc kt_matrix_desc(kt_smem at, kt_u32 leading_bytes, kt_u32 stride_byt
          kt_u64(stride_bytes >> 4 & 0x3fffu) << 32 | mode << 62;
 }
 // Before each batch of products: registers written before are seen by it.
-KT_FN void kt_wgmma_fence(KT_SITE_ONLY) {
+KT_FN void kt_engine_fence(KT_SITE_ONLY) {
   KT_HERE;
   KT_ASM(kt_sim::wgmma_fence(), "wgmma.fence.sync.aligned;" ::: "memory");
 }
 // Closes a batch of products.
-KT_FN void kt_wgmma_commit(KT_SITE_ONLY) {
+KT_FN void kt_engine_commit(KT_SITE_ONLY) {
   KT_HERE;
   KT_ASM(kt_sim::wgmma_commit(), "wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 // Waits until at most N batches, the newest, are under way. No accumulators are named: nothing keeps the compiler from
 // reading them before.
 template <int N>
-KT_FN void kt_wgmma_wait(KT_SITE_ONLY) {
+KT_FN void kt_engine_wait(KT_SITE_ONLY) {
   KT_HERE;
   KT_ASM(kt_sim::wgmma_wait(N), "wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }

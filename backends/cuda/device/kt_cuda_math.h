@@ -34,6 +34,14 @@ KT_FN float kt_min(float a, float b) {
   return r;
 }
 
+#define KT_OWN_DIV_NEAR
+KT_FN float kt_div_near(float a, float b) {  // within 1 unit, for b from 1 to 2: no range to check
+  float r;
+  KT_ASM_PURE(r = kt_rcp(b), "rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b));
+  float q = a * r;
+  return kt_fma(kt_fma(-q, b, a), r, q);
+}
+
 #include "kt_convert.h"
 #define KT_OWN_EXP
 KT_FN float kt_exp(float x);

@@ -30,6 +30,8 @@ def _divides(view: Resolved, axis: int) -> int:
     return divisor(view.axes[axis].known_extent)
 
 
+#: Copies of one thread, beyond which they are not written out.
+_MANY = 16
 #: Types of a piece of so many bytes.
 _PIECES = {4: "kt_u32", 8: "kt_u32x2", 16: "kt_u32x4"}
 
@@ -135,11 +137,11 @@ def copy(
         _copy_linear(writer, staged, view, buffer, at, limits)
         writer.close()
         return
-    # Copies of single elements are many, and their addresses would take all registers: they stay a loop.
+    # Copies of a few elements are many, and their addresses would take all registers: they stay a loop.
     shares = -(-total // threads)
     writer.open(
         f"KT_EACH(share, {shares})"
-        if staged.width
+        if staged.width and shares <= _MANY
         else f"KT_BY_FOURS for (int share = 0; share < {shares}; ++share)"
     )
     writer.line(

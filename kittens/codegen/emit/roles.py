@@ -334,12 +334,23 @@ def _write(writer: Writer, op: Op) -> None:
         (writer.handlers.get(op.name) or writer.handlers["elementwise"])(writer, op)
 
 
-def _slice(writer: Writer, region: Region, wanted: set[Op], maps: dict[TileMap, Parameter]) -> None:
+def _slice(
+    writer: Writer,
+    region: Region,
+    wanted: set[Op],
+    maps: dict[TileMap, Parameter],
+    leave: Sequence[Ring] = (),
+    *,
+    only: bool = False,
+) -> None:
+    """What of a region the copying team does; but for the copies to some rings, or those copies `only`."""
     roles = writer.plan.roles
     assert roles is not None
     started: set[Op] = set()
     for op in region.ops:
         ring = next((r for r in roles.rings if any(s.load is op for s in r.tiles)), None)
+        if ring is not None and (ring in leave) != only:
+            continue
         if ring is not None:
             if not any(s.load in started for s in ring.tiles):
                 writer.locate(op)
@@ -350,23 +361,38 @@ def _slice(writer: Writer, region: Region, wanted: set[Op], maps: dict[TileMap, 
             if all(s.load in started for s in ring.tiles):
                 _advance(writer, ring)
         elif op.name == "loop" and any(r.loop is op for r in roles.rings):
-            _passes(writer, op)
-            _slice(writer, op.regions[0], wanted, maps)
-            writer.close()
+            _passes(writer, op, wanted, maps)
         elif op in wanted or (roles.turns is not None and op.name == "program_id"):
             _write(writer, op)
 
 
-def _passes(writer: Writer, op: Op) -> None:
-    """Open a loop that copies. Passes are counted in 32 bits: the compiler then knows the count to be alike in all lanes."""
+def _passes(writer: Writer, op: Op, wanted: set[Op], maps: dict[TileMap, Parameter]) -> None:
+    """A loop that copies. Passes are counted in 32 bits: the compiler then knows the count to be alike in all lanes.
+
+    What only a late product reads is copied a pass later, as it is needed a pass later.
+    """
+    assert writer.plan.roles is not None
+    late = writer.plan.roles.late.get(op)
+    behind = [r for r in writer.plan.roles.rings if r.loop is op and late is not None and r.users == (late,)]
     lo, hi, step = map(writer.scalar, op.operands[:3])
     index = op.regions[0].args[0]
     name, count, passes = (writer.fresh(stem) for stem in (index.name or "index", "pass", "passes"))
     writer.line(f"const int {passes} = kt_passes({lo}, {hi}, {step});")
     writer.line("KT_ONCE")
-    writer.open(f"for (int {count} = 0; {count} < {passes}; ++{count})")
+    writer.open(f"for (int {count} = 0; {count} {'<=' if behind else '<'} {passes}; ++{count})")
+    if behind:
+        writer.open(f"if ({count} < {passes})")
     writer.line(f"const kt_i64 {name} = {_index(lo, count, step)};")
     writer.names[index] = name
+    _slice(writer, op.regions[0], wanted, maps, behind)
+    if behind:
+        writer.close()
+        writer.open(f"if ({count} > 0)")
+        name = writer.names[index] = writer.fresh(index.name or "index")
+        writer.line(f"const kt_i64 {name} = {_index(lo, f'({count} - 1)', step)};")
+        _slice(writer, op.regions[0], wanted, maps, behind, only=True)
+        writer.close()
+    writer.close()
 
 
 def _index(lo: str, count: str, step: str) -> str:
@@ -487,9 +513,9 @@ def _land(writer: Compute, count: int) -> None:
     late = slots[0] if landed[-1].op in writer.roles.late.values() and slots else None
     if late is not None:  # else the compiler would wait for the product much sooner
         writer.line(f"kt_bar_again({_bar(late, 'full')}, {late.name}_phase);")
-    writer.line(f"kt_wgmma_wait<{len(writer.flights)}>({first});")
+    writer.line(f"kt_engine_wait<{len(writer.flights)}>({first});")
     for sums in others:
-        writer.line(f"kt_wgmma_pin({sums});")
+        writer.line(f"kt_engine_pin({sums});")
     for flight in landed:
         for ring in flight.slots:
             _hand_back(writer, ring)
@@ -573,8 +599,8 @@ def _start(
     b = _described(writer, op, 1, lies[1], "b_at", lag)
     a = "" if words else _described(writer, op, 0, lies[0], "a_at")
     if not again:
-        writer.line(f"kt_wgmma_pin({sums});")
-    writer.line("kt_wgmma_fence();")
+        writer.line(f"kt_engine_pin({sums});")
+    writer.line("kt_engine_fence();")
     for i in range(mt):
         for j in range(n // columns):
             first = (i * nt + j * (columns // 8)) * 4
@@ -587,7 +613,7 @@ def _start(
             add = "true" if len(op.operands) == 3 else "kk > 0" if steps > 1 else "false"
             each = f"KT_EACH(kk, {steps}) " if steps > 1 else ""
             writer.line(each + engine.call(instruction, sums, first, text, b + right, add))
-    writer.line("kt_wgmma_commit();")
+    writer.line("kt_engine_commit();")
     writer.close()
     flight = Flight(op, sums, values)
     writer.flights.append(flight)
@@ -783,7 +809,8 @@ def _out(writer: Writer, op: Op) -> None:
     (waiting,) = writer.waiting
     writer.line(f"if ({waiting.flag}) {waiting.call}();  // where the loop had no pass")
     writer.line(f"KT_EACH(word, {layout.registers // 2}) {waiting.words}[word] = {words}[word];")
-    writer.line(f"{waiting.number} = {writer.program};")
+    for i, number in enumerate(_numbers(writer, waiting)):
+        writer.line(f"{number} = {f'turn_{i}' if writer.roles.turns else writer.program};")
     writer.line(f"{waiting.flag} = true;")
 
 
@@ -798,7 +825,8 @@ def _await(writer: Compute) -> None:
         writer.line(
             f"kt_u32 {waiting.words}[{count}];  // a result goes out while the next program's first products are under way"
         )
-        writer.line(f"kt_u32 {waiting.number} = 0;")
+        numbers = _numbers(writer, waiting)
+        writer.line(f"{'int' if writer.roles.turns else 'kt_u32'} {', '.join(f'{n} = 0' for n in numbers)};")
         writer.line(f"bool {waiting.flag} = false;")
         writer.open(f"auto {waiting.call} = [&]() KT_INLINE")
         places = Writer(writer.plan, writer.plain)
@@ -807,13 +835,22 @@ def _await(writer: Compute) -> None:
         _side_by_side(places, writer)
         wanted = _behind(op.operands[:-1])
         for other in writer.plan.function.body.ops:
-            if other in wanted:
+            if other in wanted and other.name == "program_id" and writer.roles.turns:
+                places.names.update((v, f"kt_i64({n})") for v, n in zip(other.results, numbers, strict=True))
+            elif other in wanted:
                 _write(places, other)
         _send(writer, places, out, waiting.words)
         writer.close()
         writer.lines[-1] += ";"
         waiting.lines, writer.lines = writer.lines, lines
         writer.waiting.append(waiting)
+
+
+def _numbers(writer: Compute, waiting: _Waiting) -> list[str]:
+    """Where it is kept which program a waiting result is of: its number, or where it is in the grid if it was drawn."""
+    if writer.roles.turns is None:
+        return [waiting.number]
+    return [f"{waiting.number}_{i}" for i in range(writer.plan.function.grid_rank)]
 
 
 def _send(writer: Compute, scalars: Writer, out: Out, words: str) -> None:
@@ -878,6 +915,8 @@ def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
         op
     ) in heads:  # they need staged tiles alone, and are under way while the threads do what stands between
         _one(writer, op)
+    if body.late and first and heads:
+        _send_waiting(writer)
     if body.late and not first:
         _start(writer, body.late, body.names[body.late.result], _late_values(body), body.words)
     for op in region.ops:
@@ -888,11 +927,8 @@ def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
             _start(writer, op, name, {op.result, body.arguments[op.result]}, again=not first)
             writer.held[op.result] = (name, writer.plan.placement.products[op].layout)
             if op is body.sums[-1]:
-                for waiting in writer.waiting if first else ():
-                    writer.open(f"if ({waiting.flag})")
-                    writer.line(f"{waiting.call}();")
-                    writer.line(f"{waiting.flag} = false;")
-                    writer.close()
+                if first:
+                    _send_waiting(writer)
                 _land(writer, before)
                 for ring, kept in ((r, k) for r, k in writer.kept.items() if r not in writer.lagging):
                     writer.line(f"{kept} = {_slot(ring)};")
@@ -911,6 +947,15 @@ def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
         writer.line(f"{writer.kept[ring]} = {_slot(ring)};")
         _advance(writer, ring)
     _land(writer, max((i + 1 for i, f in enumerate(writer.flights) if f.op not in body.sums), default=0))
+
+
+def _send_waiting(writer: Compute) -> None:
+    """Send the result of the program before, if there is one: this one's first products are under way."""
+    for waiting in writer.waiting:
+        writer.open(f"if ({waiting.flag})")
+        writer.line(f"{waiting.call}();")
+        writer.line(f"{waiting.flag} = false;")
+        writer.close()
 
 
 def _heads(writer: Compute, op: Op) -> bool:

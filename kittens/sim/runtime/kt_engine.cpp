@@ -514,7 +514,7 @@ void kt_sim_product_start(Group& g, Product* p, u32 team) {
   p->lane = &g.lanes[0];
   p->site = g.lanes[0].site;
   if (!g.flight || !g.flight->fenced)
-    leave(c, FaultKind::Product, &g.lanes[0], p->site, "kt_wgmma_fence() belongs before the first product of a batch");
+    leave(c, FaultKind::Product, &g.lanes[0], p->site, "kt_engine_fence() belongs before the first product of a batch");
   Flight& f = *g.flight;
   if (f.count == Flight::kMost) leave(c, FaultKind::Product, &g.lanes[0], p->site, "%u products are under way: the simulator knows no more", f.count);
   agree(c, g, *p, team);
