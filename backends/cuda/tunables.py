@@ -107,6 +107,8 @@ def _attention_by_engine(kernel: str, q: TensorArg, v: TensorArg) -> dict[str, i
 
 
 def _matmul(a: TensorArg, b: TensorArg) -> dict[str, int]:
+    if a.dtype.bits > 16:
+        return {}
     if not (_aligned(a) and _aligned(b)) or (
         a.dtype.bits == 8 and (a.strides[-1] != 1 or b.strides[-2] != 1)
     ):
@@ -115,7 +117,7 @@ def _matmul(a: TensorArg, b: TensorArg) -> dict[str, int]:
             "BN": 32,
             "BK": 32,
         }  # copied or read element by element, which takes registers for addresses
-    if a.dtype.bits > 16 or min(a.shape[-2], b.shape[-1]) < 512:
+    if min(a.shape[-2], b.shape[-1]) < 512:
         return {}
     return {"BM": 128, "BN": 128, "BK": 32 if a.dtype.bits == 16 else 64}
 

@@ -135,8 +135,6 @@ def _split(staged: Staged, parts: int) -> bool:
 
 #: Registers a lane that sums and a result that waits to go out may take together.
 _WAITING = 200
-#: The same where a product's left operand and what it is made of take registers too.
-_WAITING_LATE = 170
 
 
 def _out(op: Op, plan: Plan, late: dict[Op, Op]) -> Out | None:
@@ -162,25 +160,19 @@ def _out(op: Op, plan: Plan, late: dict[Op, Op]) -> Out | None:
     assert layout is not None
     waits = (
         len(rings) == 1
+        and rings[0] not in late
         and body.index(op) > body.index(rings[0])
+        and all(s.loop is not None for s in plan.staged.values())
+        and layout.registers * 3 // 2 <= _WAITING
         and _followed(op.operands[:-1], plan.function)
-        and _room_to_wait(plan, rings[0], op, late)
+        and not any(
+            x.name not in ("cast", "loop") and any(map(is_tile, x.results))
+            for x in body[body.index(rings[0]) :]
+        )
+        and [x for x in body if x.name.startswith("store")] == [op]
+        and all(sums_carried(rings[0], x) for x in rings[0].regions[0].ops if x in plan.placement.products)
     )
     return Out(op, found[1], waits)
-
-
-def _room_to_wait(plan: Plan, loop: Op, store: Op, late: dict[Op, Op]) -> bool:
-    """Whether a result has registers to wait in while the next program begins: beside the sums of the loop's products."""
-    products = [x for x in loop.regions[0].ops if x in plan.placement.products]
-    sums = sum(plan.placement.products[x].layout.registers for x in products)
-    words = plan.placement.layouts[store.operands[-1]].registers // 2
-    if loop in late:
-        return sums + words <= _WAITING_LATE
-    # Work between the loop and the store takes registers of its own.
-    body = plan.function.body.ops
-    between = body[body.index(loop) : body.index(store)]
-    plain = all(x.name in ("cast", "loop") or not any(map(is_tile, x.results)) for x in between)
-    return sums + words <= _WAITING and plain and all(sums_carried(loop, x) for x in products)
 
 
 def _teams(products: list[Op], engine: Engine) -> int:

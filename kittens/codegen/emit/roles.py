@@ -334,23 +334,12 @@ def _write(writer: Writer, op: Op) -> None:
         (writer.handlers.get(op.name) or writer.handlers["elementwise"])(writer, op)
 
 
-def _slice(
-    writer: Writer,
-    region: Region,
-    wanted: set[Op],
-    maps: dict[TileMap, Parameter],
-    leave: Sequence[Ring] = (),
-    *,
-    only: bool = False,
-) -> None:
-    """What of a region the copying team does; but for the copies to some rings, or those copies `only`."""
+def _slice(writer: Writer, region: Region, wanted: set[Op], maps: dict[TileMap, Parameter]) -> None:
     roles = writer.plan.roles
     assert roles is not None
     started: set[Op] = set()
     for op in region.ops:
         ring = next((r for r in roles.rings if any(s.load is op for s in r.tiles)), None)
-        if ring is not None and (ring in leave) != only:
-            continue
         if ring is not None:
             if not any(s.load in started for s in ring.tiles):
                 writer.locate(op)
@@ -361,38 +350,23 @@ def _slice(
             if all(s.load in started for s in ring.tiles):
                 _advance(writer, ring)
         elif op.name == "loop" and any(r.loop is op for r in roles.rings):
-            _passes(writer, op, wanted, maps)
+            _passes(writer, op)
+            _slice(writer, op.regions[0], wanted, maps)
+            writer.close()
         elif op in wanted or (roles.turns is not None and op.name == "program_id"):
             _write(writer, op)
 
 
-def _passes(writer: Writer, op: Op, wanted: set[Op], maps: dict[TileMap, Parameter]) -> None:
-    """A loop that copies. Passes are counted in 32 bits: the compiler then knows the count to be alike in all lanes.
-
-    What only a late product reads is copied a pass later, as it is needed a pass later.
-    """
-    assert writer.plan.roles is not None
-    late = writer.plan.roles.late.get(op)
-    behind = [r for r in writer.plan.roles.rings if r.loop is op and late is not None and r.users == (late,)]
+def _passes(writer: Writer, op: Op) -> None:
+    """Open a loop that copies. Passes are counted in 32 bits: the compiler then knows the count to be alike in all lanes."""
     lo, hi, step = map(writer.scalar, op.operands[:3])
     index = op.regions[0].args[0]
     name, count, passes = (writer.fresh(stem) for stem in (index.name or "index", "pass", "passes"))
     writer.line(f"const int {passes} = kt_passes({lo}, {hi}, {step});")
     writer.line("KT_ONCE")
-    writer.open(f"for (int {count} = 0; {count} {'<=' if behind else '<'} {passes}; ++{count})")
-    if behind:
-        writer.open(f"if ({count} < {passes})")
+    writer.open(f"for (int {count} = 0; {count} < {passes}; ++{count})")
     writer.line(f"const kt_i64 {name} = {_index(lo, count, step)};")
     writer.names[index] = name
-    _slice(writer, op.regions[0], wanted, maps, behind)
-    if behind:
-        writer.close()
-        writer.open(f"if ({count} > 0)")
-        name = writer.names[index] = writer.fresh(index.name or "index")
-        writer.line(f"const kt_i64 {name} = {_index(lo, f'({count} - 1)', step)};")
-        _slice(writer, op.regions[0], wanted, maps, behind, only=True)
-        writer.close()
-    writer.close()
 
 
 def _index(lo: str, count: str, step: str) -> str:
@@ -809,8 +783,7 @@ def _out(writer: Writer, op: Op) -> None:
     (waiting,) = writer.waiting
     writer.line(f"if ({waiting.flag}) {waiting.call}();  // where the loop had no pass")
     writer.line(f"KT_EACH(word, {layout.registers // 2}) {waiting.words}[word] = {words}[word];")
-    for i, number in enumerate(_numbers(writer, waiting)):
-        writer.line(f"{number} = {f'turn_{i}' if writer.roles.turns else writer.program};")
+    writer.line(f"{waiting.number} = {writer.program};")
     writer.line(f"{waiting.flag} = true;")
 
 
@@ -825,8 +798,7 @@ def _await(writer: Compute) -> None:
         writer.line(
             f"kt_u32 {waiting.words}[{count}];  // a result goes out while the next program's first products are under way"
         )
-        numbers = _numbers(writer, waiting)
-        writer.line(f"{'int' if writer.roles.turns else 'kt_u32'} {', '.join(f'{n} = 0' for n in numbers)};")
+        writer.line(f"kt_u32 {waiting.number} = 0;")
         writer.line(f"bool {waiting.flag} = false;")
         writer.open(f"auto {waiting.call} = [&]() KT_INLINE")
         places = Writer(writer.plan, writer.plain)
@@ -835,22 +807,13 @@ def _await(writer: Compute) -> None:
         _side_by_side(places, writer)
         wanted = _behind(op.operands[:-1])
         for other in writer.plan.function.body.ops:
-            if other in wanted and other.name == "program_id" and writer.roles.turns:
-                places.names.update((v, f"kt_i64({n})") for v, n in zip(other.results, numbers, strict=True))
-            elif other in wanted:
+            if other in wanted:
                 _write(places, other)
         _send(writer, places, out, waiting.words)
         writer.close()
         writer.lines[-1] += ";"
         waiting.lines, writer.lines = writer.lines, lines
         writer.waiting.append(waiting)
-
-
-def _numbers(writer: Compute, waiting: _Waiting) -> list[str]:
-    """Where it is kept which program a waiting result is of: its number, or where it is in the grid if it was drawn."""
-    if writer.roles.turns is None:
-        return [waiting.number]
-    return [f"{waiting.number}_{i}" for i in range(writer.plan.function.grid_rank)]
 
 
 def _send(writer: Compute, scalars: Writer, out: Out, words: str) -> None:
@@ -915,8 +878,6 @@ def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
         op
     ) in heads:  # they need staged tiles alone, and are under way while the threads do what stands between
         _one(writer, op)
-    if body.late and first and heads:
-        _send_waiting(writer)
     if body.late and not first:
         _start(writer, body.late, body.names[body.late.result], _late_values(body), body.words)
     for op in region.ops:
@@ -927,8 +888,11 @@ def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
             _start(writer, op, name, {op.result, body.arguments[op.result]}, again=not first)
             writer.held[op.result] = (name, writer.plan.placement.products[op].layout)
             if op is body.sums[-1]:
-                if first:
-                    _send_waiting(writer)
+                for waiting in writer.waiting if first else ():
+                    writer.open(f"if ({waiting.flag})")
+                    writer.line(f"{waiting.call}();")
+                    writer.line(f"{waiting.flag} = false;")
+                    writer.close()
                 _land(writer, before)
                 for ring, kept in ((r, k) for r, k in writer.kept.items() if r not in writer.lagging):
                     writer.line(f"{kept} = {_slot(ring)};")
@@ -947,15 +911,6 @@ def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
         writer.line(f"{writer.kept[ring]} = {_slot(ring)};")
         _advance(writer, ring)
     _land(writer, max((i + 1 for i, f in enumerate(writer.flights) if f.op not in body.sums), default=0))
-
-
-def _send_waiting(writer: Compute) -> None:
-    """Send the result of the program before, if there is one: this one's first products are under way."""
-    for waiting in writer.waiting:
-        writer.open(f"if ({waiting.flag})")
-        writer.line(f"{waiting.call}();")
-        writer.line(f"{waiting.flag} = false;")
-        writer.close()
 
 
 def _heads(writer: Compute, op: Op) -> bool:
