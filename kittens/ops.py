@@ -4,7 +4,8 @@ kernel.
 Arrays are whatever an installed backend takes (NumPy arrays always). Outputs are new arrays of the library
 and device of the first input, unless `out=` names one. Inputs are never converted: strides, such as those of
 the view `a.T`, are passed on, and what a kernel cannot take is refused. Nor are they copied, but by `matmul` in
-the case that it describes. `on=` names a target; the default is where the arrays live. `tune=` sets tunables of the kernel, as in tune={"BM": 128}.
+the case that it describes. `on=` names a target; the default is where the arrays live. `tune=` sets tunables
+of the kernel, as in tune={"BM": 128}.
 
 Floats are float32, float16 and bfloat16, unless said otherwise. Arithmetic is in float32, results are rounded
 once.

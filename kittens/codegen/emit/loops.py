@@ -57,7 +57,9 @@ def _program(writer: Writer, op: Op, names: list[str]) -> None:
             f"const kt_u32 {width} = 8u * kt_u32({columns}), first = program % kt_u32({rows} * {columns}) / {width} * 8u;"
         )
         writer.line(f"const kt_u32 tall = kt_u32({rows}) - first < 8u ? kt_u32({rows}) - first : 8u;")
-        writer.line(f"const kt_i64 {names[0]} = first + program % kt_u32({rows} * {columns}) % {width} % tall;")
+        writer.line(
+            f"const kt_i64 {names[0]} = first + program % kt_u32({rows} * {columns}) % {width} % tall;"
+        )
         writer.line(f"const kt_i64 {names[1]} = program % kt_u32({rows} * {columns}) % {width} / tall;")
         if rank == 3:
             writer.line(f"const kt_i64 {names[2]} = program / kt_u32({rows} * {columns});")

@@ -1,0 +1,133 @@
+"""Products of operands whose rows begin at odd places, and of few rows, on targets with an engine that copies tiles."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from fake_cuda import Fake, aligned, install, ndarray
+
+import kittens as kt
+from kittens import ops
+from kittens.backends.cuda import tunables
+from kittens.ir import base
+from kittens.kernels import copy, matmul
+from kittens.recording import launch
+
+BF16 = ml_dtypes.bfloat16
+ON = "cuda:sm_90a@sim"
+RNG = np.random.default_rng(0)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(BF16)
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[int, ...]]]:
+    """The kernels that operations launch, and the strides in bytes of the first array of each; all products count as large."""
+    seen: list[tuple[str, tuple[int, ...]]] = []
+
+    def noted(kernel, *args, **constants):  # type: ignore[no-untyped-def]
+        seen.append((kernel.name, args[0].strides))
+        launch(kernel, *args, **constants)
+
+    monkeypatch.setattr(ops, "launch", noted)
+    monkeypatch.setattr(tunables, "_WORTH_COPIES", 1)
+    return seen
+
+
+def near(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_allclose(c.astype(np.float64), exact, rtol=2**-7, atol=1e-3 * a.shape[-1] ** 0.5)
+
+
+def spaced(x: np.ndarray) -> np.ndarray:
+    """A copy whose rows begin at multiples of 16 bytes."""
+    room = np.zeros((x.shape[0], -(-x.shape[1] // 8) * 8), BF16)
+    room[:, : x.shape[1]] = x
+    return room[:, : x.shape[1]]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_operands_with_odd_rows_are_copied_and_the_result_is_the_same(launched, turned: bool) -> None:
+    a, b = normal(67, 93), normal(93, 95)
+    a, b = (np.asfortranarray(x) if turned else x for x in (a, b))
+    c = ops.matmul(a, b, on=ON)
+    assert [name for name, _ in launched] == ["copy", "copy", "matmul"]
+    assert all(s == 2 or s % 16 == 0 for s in launched[-1][1])
+    near(c, a, b)
+    assert (ops.matmul(*(spaced(x.T).T if turned else spaced(x) for x in (a, b)), on=ON) == c).all()
+    assert len(launched) == 4
+
+
+def test_operands_that_serve_as_they_lie_are_not_copied(launched) -> None:
+    a, b = normal(2, 16, 24), normal(24, 32)
+    repeated = np.broadcast_to(normal(1, 9, 7), (2, 9, 7))
+    for x, y, names in (
+        (a, b, ["matmul"]),
+        (a, np.asfortranarray(b), ["matmul"]),
+        (a, normal(24, 31), ["copy", "matmul"]),
+        (repeated, normal(2, 7, 16), ["matmul"]),
+    ):
+        launched.clear()
+        near(ops.matmul(x, y, on=ON), x, y)
+        assert [name for name, _ in launched] == names
+    launched.clear()
+    ops.matmul(normal(67, 93), normal(93, 95), on="numpy")
+    ops.matmul(normal(67, 93).astype(np.float32), normal(93, 95).astype(np.float32), on=ON)
+    assert [name for name, _ in launched] == ["matmul", "matmul"]
+
+
+def test_small_products_take_operands_as_they_lie() -> None:
+    large = {"a": kt.spec("bfloat16", (512, 511)), "b": kt.spec("bfloat16", (511, 514))}
+    small = {"a": kt.spec("bfloat16", (67, 93)), "b": kt.spec("bfloat16", (93, 95))}
+    target = kt.targets.parse(ON)
+    assert tunables.row_bytes(target, "matmul", large) == 16
+    assert tunables.row_bytes(target, "matmul", small) is None
+    assert tunables.row_bytes(kt.targets.parse("cuda:sm_80@sim"), "matmul", large) is None
+
+
+def test_copies_are_part_of_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tunables, "_WORTH_COPIES", 1)
+    installed = install(monkeypatch)
+    cuda: Fake = next(installed)
+    ops.matmul.calls.clear()
+    for _ in range(3):
+        cuda.started.clear()
+        a, b = (ndarray(aligned(shape, BF16)) for shape in ((67, 93), (93, 96)))
+        ops.matmul(a, b)
+        first, second = cuda.started
+        assert [cuda.artifacts[s.function].kernel for s in (first, second)] == ["copy", "matmul"]
+        assert first.parameters["x"] == a.data.ptr
+    (pattern,) = ops.matmul.calls.patterns.values()
+    assert len(pattern.calls) == 1
+    next(installed, None)
+
+
+def plan(m: int, n: int, k: int, **tiles: int):  # type: ignore[no-untyped-def]
+    shapes = ((m, k), (k, n), (m, n))
+    return matmul.plan("cuda:sm_90a", *(kt.spec("bfloat16", s) for s in shapes), **tiles)
+
+
+def test_which_neighbours_share_copies() -> None:
+    for m, beside, name in ((16, 1, "a"), (128, 1, "a"), (4096, 0, "b")):
+        roles = plan(m, 8192, 8192).roles
+        (ring,) = (r for r in roles.rings if r.common)
+        assert (roles.cluster, roles.beside) == (2, beside)
+        assert [base(s.load.operands[0]).name for s in ring.common] == [name]
+    assert plan(2048, 2048, 2048, BM=128, BN=128).roles.cluster == 1
+
+
+@pytest.mark.parametrize("columns", [192, 136])
+def test_few_rows_by_an_odd_number_of_blocks(columns: int) -> None:
+    """The last block of the last cluster has no program, and copies for its neighbour all the same."""
+    for m in (16, 100):
+        a, b = normal(m, 264), normal(264, columns)
+        near(ops.matmul(a, b, on=ON), a, b)
+
+
+def test_a_copy_fills_up_with_zeros() -> None:
+    x, y = normal(2, 5, 7), np.full((2, 6, 16), np.nan, BF16)
+    copy(x, y, on="numpy")
+    assert (y[:, :5, :7] == x).all() and not y[:, 5:].any() and not y[:, :, 7:].any()
