@@ -10,6 +10,7 @@ from fake_cuda import Fake, aligned, install, ndarray
 import kittens as kt
 from kittens import ops
 from kittens.backends.cuda import tunables
+from kittens.backends.cuda.compile import available
 from kittens.ir import base
 from kittens.kernels import copy, matmul
 from kittens.recording import launch
@@ -131,3 +132,17 @@ def test_a_copy_fills_up_with_zeros() -> None:
     x, y = normal(2, 5, 7), np.full((2, 6, 16), np.nan, BF16)
     copy(x, y, on="numpy")
     assert (y[:, :5, :7] == x).all() and not y[:, 5:].any() and not y[:, :, 7:].any()
+
+
+def test_what_is_stored_two_bytes_at_a_time_leaves_registers_for_what_is_computed_before() -> None:
+    if available():
+        pytest.skip(available())
+    a, b, c = (kt.spec("bfloat16", s) for s in ((4097, 4096), (4096, 4096), (4097, 4096)))
+    bias, odd = kt.spec("bfloat16", (4095,)), kt.spec("bfloat16", (4097, 4095))
+    columns = kt.spec("bfloat16", (4096, 4095), (1, 4096))
+    found = matmul.resources("cuda:sm_90a", a, columns, odd, None, None, bias, activation="gelu")
+    assert found["spilled_bytes"] == 0
+    target = kt.targets.parse("cuda:sm_90a")
+    told = {"a": a, "a_scale": None, "b_scale": None, "bias": bias, "activation": "gelu"}
+    assert tunables.shipped(target, "matmul", {**told, "b": columns, "c": odd})["BN"] == 128
+    assert tunables.shipped(target, "matmul", {**told, "b": b, "c": c})["BN"] == 256

@@ -22,7 +22,7 @@ def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str,
     engine = _architecture(target) == "sm_90a"
     if kernel == "matmul":
         a, b = arguments["a"], arguments["b"]
-        return _matmul_by_engine(a, b) if engine and _copied(a, b) else _matmul(a, b)
+        return _matmul_by_engine(arguments) if engine and _copied(a, b) else _matmul(a, b)
     if kernel.startswith("attention_") and "q" in arguments:
         q, v = arguments["q"], arguments["v"]
         mapped = [arguments[n] for n in ("q", "k", "v", "do") if n in arguments]
@@ -80,12 +80,21 @@ def row_bytes(target: Target, kernel: str, arguments: dict[str, Any]) -> int | N
 _FULL = 100
 
 
-def _matmul_by_engine(a: TensorArg, b: TensorArg) -> dict[str, int]:
-    """The largest tiles of which there are enough; of few rows, narrow ones, each of which reads its columns of b alone."""
+def _matmul_by_engine(arguments: dict[str, Any]) -> dict[str, int]:
+    """The largest tiles of which there are enough; of few rows, narrow ones, each of which reads its columns of b alone.
+
+    A result that is stored two bytes at a time, and what it is computed from, takes too many registers in wide ones.
+    """
+    a, b, c = (arguments[name] for name in "abc")
     m, n = a.shape[-2], b.shape[-1]
+    more = any(arguments[name] is not None for name in ("a_scale", "b_scale", "bias"))
+    more |= arguments["activation"] != "none"
+    widest = 256
+    if c.dtype.bits < 32 and not _copied(c):
+        widest //= (2 if more else 1) * (1 if c.strides[-1] == 1 else 2)
     batch = math.prod(a.shape[:-2])
     for bm, bn, bk in ((128, 256, 64), (128, 128, 64), (128, 64, 128)):
-        if -(-m // bm) * -(-n // bn) * batch >= _FULL and m > bm // 2:
+        if bn <= widest and -(-m // bm) * -(-n // bn) * batch >= _FULL and m > bm // 2:
             return {"BM": bm, "BN": bn, "BK": bk}
     return {"BM": 128 if m > 64 else 64, "BN": 64, "BK": 128}
 
