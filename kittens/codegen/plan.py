@@ -91,6 +91,7 @@ class Out:
 class Roles:
     """One team of groups copies tiles, `teams` compute; blocks take one program after another.
 
+    cut: a tile of which no rows are copied that its tensor does not have: there the slots are zeros from the start.
     late: of a loop, the product that ends a pass and is started in the next one, behind those that head it. out: where in
     shared memory results pass, two buffers a group. cluster: blocks whose programs are neighbours along the grid's axis `beside`.
     turns: through which the copying team tells the others which programs it has drawn, if blocks draw them.
@@ -103,6 +104,7 @@ class Roles:
     out: int = 0
     cluster: int = 1
     beside: int = 0
+    cut: Staged | None = None
     turns: Ring | None = None
     end: int = 0  # of slots and barriers in shared memory
 

@@ -68,6 +68,7 @@ def assign(function: Function, machine: Machine) -> Plan | None:
         plan.roles = Roles(teams, rings, late, ways)
         if _fit(plan, _SPARE):
             _share(plan, products)
+            _cut(plan, products)
             return plan
     return None
 
@@ -79,6 +80,30 @@ _SHARING = 128 * 256
 _NARROW = 64
 
 
+def _narrow(products: list[Op]) -> bool:
+    """Whether a kernel's only product is of few columns."""
+    return len(products) == 1 and shape(products[0].result)[1] <= _NARROW
+
+
+def _cut(plan: Plan, products: list[Op]) -> None:
+    """Copy no rows of a narrow product's left operand that it does not have: engines take long to fill them with zeros."""
+    roles = plan.roles
+    assert roles is not None
+    if not _narrow(products):
+        return
+    value, _ = source_of(products[0].operands[0])
+    for ring in roles.rings:
+        for tile in ring.tiles:
+            whole = tile not in ring.common or not by_rows(tile, roles.cluster)
+            if tile.load.result is value and ring.loop is not None and not tile.flipped and whole:
+                roles.cut = tile
+
+
+def by_rows(staged: Staged, parts: int) -> bool:
+    """Whether blocks that share the copy of a tile take some of its rows each, and not some of its panels."""
+    return staged.shared.shape[1] * staged.shared.itemsize // staged.width % parts != 0
+
+
 def _share(plan: Plan, products: list[Op]) -> None:
     """Let neighbouring blocks share the copies of tiles that they have in common: half the traffic, and the power it takes.
 
@@ -88,14 +113,13 @@ def _share(plan: Plan, products: list[Op]) -> None:
     assert roles is not None and engine is not None
     ids = [op for op in plan.function.body.walk() if op.name == "program_id"]
     large = max(shape(op.result)[0] * shape(op.result)[1] for op in products)
-    narrow = len(products) == 1 and shape(products[0].result)[1] <= _NARROW
     if (
         engine.cluster < 2
         or roles.late
         or roles.turns
         or len(ids) != 1
         or len(ids[0].results) < 2
-        or not (large >= _SHARING or narrow)
+        or not (large >= _SHARING or _narrow(products))
     ):
         return
     beside = 0 if large >= _SHARING else 1
@@ -129,8 +153,7 @@ def _follows(values: Sequence[Value], source: Value) -> bool:
 
 def _split(staged: Staged, parts: int) -> bool:
     """Whether a tile divides into so many parts: of its panels, or of its rows."""
-    rows, cols = staged.shared.shape
-    return cols * staged.shared.itemsize // staged.width % parts == 0 or rows % (8 * parts) == 0
+    return not by_rows(staged, parts) or staged.shared.shape[0] % (8 * parts) == 0
 
 
 #: Registers a lane that sums and a result that waits to go out may take together.
@@ -408,4 +431,4 @@ def _fit(plan: Plan, spare: int) -> bool:
     return True
 
 
-__all__ = ["across", "assign", "axes_of", "sums_carried"]
+__all__ = ["across", "assign", "axes_of", "by_rows", "sums_carried"]

@@ -19,8 +19,8 @@ from kittens.codegen.emit.writer import Source, Writer, heading
 from kittens.codegen.machine import Engine, Instruction
 from kittens.codegen.placement import dtype_of, is_tile, shape, source_of
 from kittens.codegen.plan import OUT_BYTES, Out, Plan, Ring, Roles, Staged
-from kittens.codegen.roles import across, axes_of, sums_carried
-from kittens.codegen.views import cname
+from kittens.codegen.roles import across, axes_of, by_rows, sums_carried
+from kittens.codegen.views import cname, extent_text
 from kittens.dtypes import BY_NAME
 from kittens.errors import InternalError, UnavailableError
 from kittens.ir import Op, Region, TensorType, Value, base
@@ -167,7 +167,9 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
             f"    {each}kt_bar_init({ring.name}_empty{at}, {plan.placement.groups * (roles.cluster if ring.common else 1)});"
         )
     meet = "kt_cluster_sync();" if roles.cluster > 1 else "kt_barrier();"
-    text += ["    kt_bar_fence();", "  }", f"  {meet}"]
+    text += ["    kt_bar_fence();", "  }"]
+    text += _zeros(plan, threads) if roles.cut is not None else []
+    text.append(f"  {meet}")
     text += ["  kt_after_previous();", "  kt_next_may_start();"]
     if roles.cluster > 1:
         text.append("  const int rank = int(kt_cluster_rank());")
@@ -199,7 +201,7 @@ def _positions(writer: Writer, phase: int) -> None:
     for ring in (*writer.plan.roles.rings, *([turns] if turns else [])):
         slot = f"int {ring.name}_slot = 0; " if ring.depth > 1 else ""
         writer.line(f"{slot}kt_u32 {ring.name}_phase = {phase};")
-        writer.taken |= {f"{ring.name}_slot", f"{ring.name}_phase"}
+        writer.taken |= {f"{ring.name}_slot", f"{ring.name}_phase", "cut_rows"}
 
 
 def _side_by_side(writer: Writer, like: Writer) -> None:
@@ -344,7 +346,7 @@ def _slice(writer: Writer, region: Region, wanted: set[Op], maps: dict[TileMap, 
             if not any(s.load in started for s in ring.tiles):
                 writer.locate(op)
                 writer.line(f"kt_bar_wait({_bar(ring, 'empty')}, {ring.name}_phase);")
-                writer.line(f"kt_bar_expect({_bar(ring, 'full')}, {ring.bytes});")
+                writer.line(f"kt_bar_expect({_bar(ring, 'full')}, {_bytes(ring, roles.cut)});")
             started.add(op)
             _copy(writer, ring, next(s for s in ring.tiles if s.load is op), maps)
             if all(s.load in started for s in ring.tiles):
@@ -355,6 +357,38 @@ def _slice(writer: Writer, region: Region, wanted: set[Op], maps: dict[TileMap, 
             writer.close()
         elif op in wanted or (roles.turns is not None and op.name == "program_id"):
             _write(writer, op)
+
+
+def _bytes(ring: Ring, cut: Staged | None) -> str:
+    """The bytes that come to a slot."""
+    if cut is None or cut not in ring.tiles:
+        return str(ring.bytes)
+    row = cut.shared.shape[1] * cut.shared.itemsize
+    return added(f"cut_rows * {row}", ring.bytes - cut.shared.shape[0] * row)
+
+
+def _zeros(plan: Plan, threads: int) -> list[str]:
+    """The lines that fill rows with zeros, in all slots, which no copy will."""
+    assert plan.roles is not None and plan.roles.cut is not None
+    tile = plan.roles.cut
+    (ring,) = (r for r in plan.roles.rings if tile in r.tiles)
+    found = axes_of(tile.load.operands[0])
+    assert found is not None
+    parameter, axes = found
+    extent = extent_text(parameter, axes.index(0))
+    (rows, columns), width = tile.shared.shape, tile.width
+    panels = columns * tile.shared.itemsize // width
+    to = added(
+        f"smem + cut_rows * {width} + slot * {ring.slot_bytes} + panel * {rows * width} + i * 16", tile.offset
+    )
+    return [
+        f"  const int cut_rows = kt_cut_rows({extent}, {rows});  // that are copied of a tile: the others are zeros",
+        f"  for (int slot = 0; slot < {ring.depth}; ++slot)",
+        f"    for (int panel = 0; panel < {panels}; ++panel)",
+        f"      for (int i = int(kt_thread()); i < ({rows} - cut_rows) * {width // 16}; i += {threads})",
+        f"        kt_st_shared_b128({to}, kt_u32x4{{0, 0, 0, 0}});",
+        "  kt_fence_async();",
+    ]
 
 
 def _passes(writer: Writer, op: Op) -> None:
@@ -387,19 +421,21 @@ def _copy(writer: Writer, ring: Ring, staged: Staged, maps: dict[TileMap, Parame
     places = _places(writer, op, shape(op.result), [axes[i] for i in order])
     parts = writer.cluster if staged in ring.common else 1
     panels = cols // columns
-    by_rows = parts > 1 and panels % parts != 0
-    if by_rows:
+    split = parts > 1 and by_rows(staged, parts)
+    if split:
         box = (columns, rows // parts, *box[2:])
-    map = _map(writer, maps, TileMap(parameter.name, order, box, staged.width))
+    map = _map(
+        writer, maps, TileMap(parameter.name, order, box, staged.width, staged is writer.plan.roles.cut)
+    )
     at = f"smem + {staged.offset}" if staged.offset else "smem"
     if ring.depth > 1:
         at += f" + {_slot(ring)} * {ring.slot_bytes}"
-    if by_rows:
+    if split:
         at += f" + rank * {rows // parts * staged.width}"
         places[1] = added(places[1], f"rank * {rows // parts}")
-    many = panels if by_rows else panels // parts
+    many = panels if split else panels // parts
     panel = "panel" if many > 1 else ""
-    if parts > 1 and not by_rows:
+    if parts > 1 and not split:
         panel = f"(rank * {many}" + (" + panel)" if panel else ")")
     if panel:
         at += f" + {panel} * {rows * staged.width}"
