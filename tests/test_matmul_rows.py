@@ -9,6 +9,7 @@ from fake_cuda import Fake, aligned, install, ndarray
 
 import kittens as kt
 from kittens import ops
+from kittens.artifact import TileMap
 from kittens.backends.cuda import tunables
 from kittens.backends.cuda.compile import available
 from kittens.ir import base
@@ -128,6 +129,20 @@ def test_few_rows_by_an_odd_number_of_blocks(columns: int) -> None:
         near(ops.matmul(a, b, on=ON), a, b)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_no_rows_are_copied_that_the_left_operand_does_not_have(turned: bool) -> None:
+    """Beyond the copied ones a slot holds zeros: rows of the result that only it has are what they would be."""
+    a, b, c = normal(20, 300), normal(300, 72), np.full((50, 72), np.nan, BF16)
+    matmul(np.asfortranarray(a) if turned else a, b, c, None, None, None, on=ON)
+    near(c[:20], a, b)
+    assert not c[20:].any()
+    roles = plan(20, 72, 304).roles
+    assert roles.cut is not None and base(roles.cut.load.operands[0]).name == "a"
+    assert plan(4096, 4096, 4096).roles.cut is None
+    tile = TileMap("a", (1, 0), (64, 64), 128, cut=True)
+    assert [tile.copied((n, 304))[1] for n in (0, 1, 8, 9, 63, 64, 100)] == [8, 8, 8, 16, 64, 64, 64]
+
+
 def test_a_copy_fills_up_with_zeros() -> None:
     x, y = normal(2, 5, 7), np.full((2, 6, 16), np.nan, BF16)
     copy(x, y, on="numpy")
@@ -140,8 +155,10 @@ def test_what_is_stored_two_bytes_at_a_time_leaves_registers_for_what_is_compute
     a, b, c = (kt.spec("bfloat16", s) for s in ((4097, 4096), (4096, 4096), (4097, 4096)))
     bias, odd = kt.spec("bfloat16", (4095,)), kt.spec("bfloat16", (4097, 4095))
     columns = kt.spec("bfloat16", (4096, 4095), (1, 4096))
-    found = matmul.resources("cuda:sm_90a", a, columns, odd, None, None, bias, activation="gelu")
-    assert found["spilled_bytes"] == 0
+    scales = kt.spec("float32", (4097, 1)), kt.spec("float32", (1, 4095))
+    for more in ((None, None), scales):
+        found = matmul.resources("cuda:sm_90a", a, columns, odd, *more, bias, activation="gelu")
+        assert found["spilled_bytes"] == 0
     target = kt.targets.parse("cuda:sm_90a")
     told = {"a": a, "a_scale": None, "b_scale": None, "bias": bias, "activation": "gelu"}
     assert tunables.shipped(target, "matmul", {**told, "b": columns, "c": odd})["BN"] == 128

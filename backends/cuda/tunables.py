@@ -87,11 +87,11 @@ def _matmul_by_engine(arguments: dict[str, Any]) -> dict[str, int]:
     """
     a, b, c = (arguments[name] for name in "abc")
     m, n = a.shape[-2], b.shape[-1]
-    more = any(arguments[name] is not None for name in ("a_scale", "b_scale", "bias"))
-    more |= arguments["activation"] != "none"
+    scaled = arguments["a_scale"] is not None or arguments["b_scale"] is not None
+    more = arguments["bias"] is not None or arguments["activation"] != "none"
     widest = 256
     if c.dtype.bits < 32 and not _copied(c):
-        widest //= (2 if more else 1) * (1 if c.strides[-1] == 1 else 2)
+        widest >>= scaled + more + (c.strides[-1] != 1)
     batch = math.prod(a.shape[:-2])
     for bm, bn, bk in ((128, 256, 64), (128, 128, 64), (128, 64, 128)):
         if bn <= widest and -(-m // bm) * -(-n // bn) * batch >= _FULL and m > bm // 2:

@@ -412,8 +412,8 @@ def _copy(writer: Writer, ring: Ring, staged: Staged, maps: dict[TileMap, Parame
     op, size = staged.load, staged.shared.itemsize
     rows, cols = staged.shared.shape
     columns = staged.width // size
-    found = axes_of(op.operands[0])
-    assert found is not None
+    found, roles = axes_of(op.operands[0]), writer.plan.roles
+    assert found is not None and roles is not None
     parameter, axes = found
     assert isinstance(parameter.type, TensorType)
     order = _order(axes, int(not staged.flipped), int(staged.flipped))
@@ -424,9 +424,7 @@ def _copy(writer: Writer, ring: Ring, staged: Staged, maps: dict[TileMap, Parame
     split = parts > 1 and by_rows(staged, parts)
     if split:
         box = (columns, rows // parts, *box[2:])
-    map = _map(
-        writer, maps, TileMap(parameter.name, order, box, staged.width, staged is writer.plan.roles.cut)
-    )
+    map = _map(writer, maps, TileMap(parameter.name, order, box, staged.width, staged is roles.cut))
     at = f"smem + {staged.offset}" if staged.offset else "smem"
     if ring.depth > 1:
         at += f" + {_slot(ring)} * {ring.slot_bytes}"
