@@ -52,6 +52,7 @@ Window = int | tuple[int | None, int | None] | None
 
 FLOATS = (float32, float16, bfloat16)
 INTEGERS = tuple(d for d in ALL if d.is_integer)
+ATTENDED = (*FLOATS, *FLOAT8)  # what attention takes
 #: Rows of up to this many elements are held in one tile.
 RESIDENT = 16384
 #: Rows of a multiple of this many elements get a tile of exactly their length.
@@ -372,8 +373,8 @@ def attention(
     log(sum(exp(scale q k^T))) in float32, (B, H, Nq), -inf for those. Floats and float8; the result is of
     `dtype`, by default that of q, bfloat16 for float8.
     """
-    x, y = _heads(q, k, v, (*FLOATS, *FLOAT8))
-    left, right = _span(causal, window)
+    x, y = heads(q, k, v, ATTENDED)
+    left, right = span(causal, window)
     o = _output(
         out,
         q,
@@ -405,8 +406,8 @@ def attention_backward(
 
     The other arguments are those of `attention`; floats only. Results are equal from run to run.
     """
-    x, y = _heads(q, k, v, FLOATS)
-    left, right = _span(causal, window)
+    x, y = heads(q, k, v, FLOATS)
+    left, right = span(causal, window)
     for name, t in (("o", o), ("do", do)):
         _expect(_array(t, name, (x.dtype,)), name, (*x.shape[:-1], y.shape[-1]), "the result of attention")
     for name, t in (("lse", lse), ("dlse", dlse)):
@@ -431,7 +432,7 @@ def attention_backward(
     return grads[0], grads[1], grads[2]
 
 
-def _heads(q: Array, k: Array, v: Array, dtypes: Sequence[DType]) -> tuple[TensorArg, TensorArg]:
+def heads(q: Array, k: Array, v: Array, dtypes: Sequence[DType]) -> tuple[TensorArg, TensorArg]:
     """q and v described, once q, k and v fit together."""
     x = _array(q, "q", dtypes, least=2)
     if x.ndim > 4:
@@ -461,7 +462,7 @@ def _heads(q: Array, k: Array, v: Array, dtypes: Sequence[DType]) -> tuple[Tenso
     return x, z
 
 
-def _span(causal: bool, window: Any) -> tuple[int | None, int | None]:
+def span(causal: bool, window: Any) -> tuple[int | None, int | None]:
     """How many keys before and after its own position a query sees; None for all."""
     if window is None:
         return None, 0 if causal else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import types
 from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -14,6 +16,7 @@ from fake_cuda import Fake, Tensor, aligned, install, ndarray
 import kittens as kt
 from kittens.arguments import OnDevice
 from kittens.artifact import Artifact, Parameter, TileMap
+from kittens.backends.cuda import counters
 from kittens.backends.cuda.launch import device_arch, run_artifact
 from kittens.backends.cuda.maps import unmappable
 from kittens.kernel import Kernel
@@ -485,6 +488,39 @@ def test_blocks_and_clusters_that_are_started(cuda: Fake) -> None:
     cuda.fail = [719]
     with pytest.raises(kt.CheckError, match=r"copy on cuda:0.*719"):
         again.run(address(x), address(y))  # type: ignore[attr-defined]
+
+
+def test_a_launch_is_given_the_counter_of_its_stream(cuda: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else blocks would draw their programs from address 0."""
+    monkeypatch.setattr(
+        "kittens.backends.cuda.prepared.counters", lambda index: lambda stream: 0xC000 + stream
+    )
+    made = mapped({"x": TileMap("x", (0,), (32,), 0)})
+    made = replace(made, parameters=(*made.parameters, Parameter("counter", "", 0, "kt_out", "counter")))
+    x, y = array(64), array(64)
+    again = launch(cuda, made, x, y)
+    assert cuda.started[-1].parameters["counter"] == 0xC000
+    cuda.stream = 8
+    again.run(address(x), address(y))  # type: ignore[attr-defined]
+    assert cuda.started[-1].parameters["counter"] == 0xC008
+
+
+def test_streams_share_no_counter_and_a_captured_launch_shares_it_with_none(
+    cuda: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import cupy
+
+    capturing = [False]
+    cupy.cuda.runtime.streamIsCapturing = lambda stream: capturing[0]
+    pieces = iter(SimpleNamespace(ptr=at) for at in (0x10000, 0x90000))
+    monkeypatch.setattr(counters, "_zeroed", lambda size, index: next(pieces))
+    monkeypatch.setattr(counters, "_PIECE", 4)
+    given = counters.Counters(0)
+    assert given(0) == given(0) == 0x10000 and given(7) == 0x10004
+    capturing[0] = True
+    assert [given(7), given(7), given(7)] == [0x10008, 0x1000C, 0x90000]
+    capturing[0] = False
+    assert given(7) == 0x10004
 
 
 # ---- torch

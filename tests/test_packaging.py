@@ -215,6 +215,13 @@ def python_files(folder: str) -> list[str]:
     return [name for name in tree_files() if name.startswith(f"{folder}/") and name.endswith(".py")]
 
 
+def test_without_torch_its_module_says_what_brings_it() -> None:
+    code = "import sys; sys.modules['torch'] = None; import kittens.torch"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    said = done.stderr.strip().splitlines()[-1]
+    assert said == "ModuleNotFoundError: kittens.torch needs PyTorch: pip install 'kittens-gpu[torch]'"
+
+
 def test_kittens_names_no_vendor_hardware() -> None:
     found = [
         f"{name}:{number}: {line.strip()}"

@@ -102,6 +102,8 @@ def launches(cuda: Fake, call: Any, args: Any, named: Any) -> tuple[list[Any], A
     for s in cuda.started:
         parameters = {}
         for name, value in s.parameters.items():
+            if isinstance(value, bytes):  # a map, in which the stand-in says of what address it is
+                value = int(value.split(b"\0")[0].split()[-1], 16)
             near = [(i, value - at(x)) for i, x in enumerate(arrays) if 0 <= value - at(x) < x.host.nbytes]
             inner = ("inner",) if value > 1 << 32 else value  # memory that the call made for itself
             parameters[name] = near[-1] if near else inner

@@ -26,9 +26,9 @@ class Counters:
 
     def __call__(self, stream: int) -> int:
         """The address of a counter for a launch on a stream."""
-        from cupy.cuda import runtime
+        import cupy
 
-        if runtime.streamIsCapturing(stream):
+        if cupy.cuda.runtime.streamIsCapturing(stream):
             with self.lock:
                 return self._new()
         found = self.of_stream.get(stream)

@@ -177,15 +177,17 @@ def prepare(
     configured = artifact.cluster > 1 or artifact.early
     pool: list[Block] = []  # threads may launch at once: each takes a block, and lists are safe to take from
 
+    start: Callable[..., None] = _start_configured if configured else cupy.cuda.driver.launchKernel
+
     def new() -> Block:
         return Block(layout, _configuration(blocks, artifact) if configured else None)
 
-    def recover(error: Exception, start: Callable[[], None]) -> None:
+    def recover(error: Exception, *start_with: Any) -> None:
         """Start again where a thread's first call to the driver found no context; else say what went wrong."""
         if getattr(error, "status", 0) == _NO_CONTEXT:
             cupy.cuda.runtime.setDevice(index)
             try:
-                return start()
+                return start(*start_with)
             except errors as other:
                 error = other
         raise CheckError(f"{said}: {error}") from error
@@ -199,7 +201,7 @@ def prepare(
         "elsewhere": elsewhere, "device": cupy.cuda.runtime.getDevice, "index": index, "kernel": kernel,
         "pointer": kernel.ptr, "blocks": blocks, "threads": artifact.threads, "shared": artifact.shared_bytes,
         "counter": counters(index) if layout.counter is not None else None,
-        "start": _start_configured if configured else cupy.cuda.driver.launchKernel,
+        "start": start,
         **{f"find{n}": find for n, find in enumerate(finders)},
     }  # fmt: skip
     places = tuple((place, number) for place, number, _ in layout.maps)
@@ -232,13 +234,14 @@ def _text(
         lines.append(written[kind])
     for n, (place, number) in enumerate(maps):
         lines += [f"map{n} = find{n}(v{number})", f"block.table[{place}] = map{n}[1]"]
-    start = "pointer, blocks, 1, 1, threads, 1, 1, shared, stream, block.tables, 0"
-    start = f"start({'block.config, pointer, stream, block.tables' if configured else start})"
+    given = "pointer, blocks, 1, 1, threads, 1, 1, shared, stream, block.tables, 0"
+    if configured:
+        given = "block.config, pointer, stream, block.tables"
     lines += [
         f"stream = {stream}",
         *([f"words[{counter}] = counter(stream)"] if counter is not None else []),
-        f"try: {start}",
-        f"except errors as error: recover(error, lambda: {start})",
+        f"try: start({given})",
+        f"except errors as error: recover(error, {given})",
     ]
     lines += ["push(block)"]
     text = "\n".join(

@@ -1,0 +1,173 @@
+"""Plans with roles: which kernels get one, that their text is right in the simulator, and that faults in it are found there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kittens as kt
+from kittens.backends.cuda.machine import machine
+from kittens.backends.cuda.sim import VENDOR
+from kittens.codegen.pipeline import artifact, planned, rerun_simulated
+from kittens.kernels import attention_backward_q, attention_forward, matmul
+from kittens.runtime import evaluate_grid
+from kittens.sim import SimulationFault
+
+SIM = pytest.mark.sim
+TARGET = "cuda:sm_90a@sim"
+
+
+def small(rng: Any, *shape: int) -> Any:
+    """Whole numbers so small that sums of products of them are exact, in float16 too."""
+    return rng.integers(-2, 3, shape).astype(np.float16)
+
+
+def plan_of(*args: Any, kernel: Any = matmul, on: str = "cuda:sm_90a", **constants: Any) -> Any:
+    return kernel.plan(on, *args, **constants)
+
+
+def half(*shape: int, strides: Any = None) -> Any:
+    return kt.spec(kt.float16, shape, strides)
+
+
+def test_a_product_of_aligned_halves_is_the_engines() -> None:
+    plan = plan_of(half(512, 512), half(512, 512), half(512, 512), BM=128, BN=256, BK=64)
+    assert plan.roles is not None and plan.roles.teams == 2 and plan.roles.cluster == 2
+    (ring,) = plan.roles.rings
+    assert ring.depth == 4 and ring.slot_bytes == 49152 and len(ring.common) == 1
+    (out,) = plan.roles.outs.values()
+    assert out.late
+    assert plan.shared_bytes <= machine("sm_90a").shared_bytes
+
+
+@pytest.mark.parametrize(
+    ("args", "constants"),
+    [
+        ((half(512, 500, strides=(501, 1)), half(500, 512), half(512, 512)), {}),  # rows at odd addresses
+        ((kt.spec(kt.float32, (512, 512)),) * 3, {}),
+        ((half(512, 512), half(512, 512), half(512, 512)), {"BM": 32}),  # fewer rows than a team has
+    ],
+)
+def test_what_the_engine_cannot_copy_or_make_stays_portable(args: Any, constants: Any) -> None:
+    assert plan_of(*args, **{"BM": 64, "BN": 64, "BK": 64, **constants}).roles is None
+
+
+def test_other_architectures_have_no_roles() -> None:
+    assert plan_of(half(512, 512), half(512, 512), half(512, 512), on="cuda:sm_80").roles is None
+
+
+def test_attention_starts_its_second_product_late_and_draws_programs() -> None:
+    q, lse = half(2, 4, 512, 64), kt.spec(kt.float32, (2, 4, 512))
+    plan = plan_of(q, q, q, q, lse, kernel=attention_forward, scale=0.125, right=0, BM=192, BN=128)
+    assert plan.roles.teams == 3 and len(plan.roles.late) == 1 and plan.roles.turns is not None
+    assert [ring.name for ring in plan.roles.rings] == ["q_tile", "k", "v"]
+
+
+@SIM
+@pytest.mark.parametrize("turned", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize(
+    ("m", "n", "k", "tiles"),
+    [
+        (128, 128, 64, (64, 64, 64)),
+        (200, 328, 72, (128, 64, 32)),  # ragged along all axes; more programs than blocks
+        (72, 40, 200, (64, 128, 64)),
+        (264, 520, 64, (128, 256, 64)),  # clusters, of which the last has one row of programs too many
+        (64, 64, 0, (64, 64, 64)),  # a loop without a pass: the result that waits is not lost
+    ],
+)
+def test_products_are_exact(turned: str, m: int, n: int, k: int, tiles: tuple[int, int, int]) -> None:
+    rng = np.random.default_rng(m + n + k)
+    a = small(rng, m, k) if turned[0] == "N" else small(rng, k, m).T
+    b = small(rng, k, n) if turned[1] == "N" else small(rng, n, k).T
+    c = np.full((m, n), np.nan, np.float16)
+    matmul(a, b, c, **dict(zip(("BM", "BN", "BK"), tiles, strict=True)), on=TARGET)
+    np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
+
+
+@SIM
+def test_batches_and_views_are_copied_by_their_own_axes() -> None:
+    rng = np.random.default_rng(0)
+    a, b = small(rng, 3, 2, 72, 64), small(rng, 2, 64, 64)
+    c = np.zeros((3, 2, 72, 64), np.float16)
+    matmul(a, b, c, BM=64, BN=64, BK=32, on=TARGET)
+    np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
+
+
+@SIM
+@pytest.mark.parametrize("right", [None, 0])
+def test_attention_agrees_with_the_reference(right: int | None) -> None:
+    rng = np.random.default_rng(1)
+    q, k, v = (
+        rng.normal(size=s).astype(np.float16) for s in ((1, 4, 136, 64), (1, 2, 200, 64), (1, 2, 200, 64))
+    )
+    results = {}
+    for on in ("numpy", TARGET):
+        o, lse = np.full(q.shape, np.nan, np.float16), np.full(q.shape[:3], np.nan, np.float32)
+        attention_forward(q, k, v, o, lse, scale=0.125, right=right, BM=64, BN=64, on=on)
+        results[on] = o.astype(np.float32), lse
+    np.testing.assert_allclose(results[TARGET][0], results["numpy"][0], atol=4e-3)
+    np.testing.assert_allclose(results[TARGET][1], results["numpy"][1], atol=1e-5)
+
+
+@SIM
+def test_a_tile_that_is_read_early_and_late_is_handed_back_once_it_is_not_needed() -> None:
+    """dq reads each block of keys twice: for the scores, and a pass later for the sum."""
+    rng = np.random.default_rng(2)
+    q, k, v, do = (rng.normal(size=(1, 2, n, 64)).astype(np.float16) for n in (72, 264, 264, 72))
+    lse, delta = rng.normal(size=(2, 1, 2, 72)).astype(np.float32) + 5
+    results = {}
+    for on in ("numpy", TARGET):
+        dq = np.full(q.shape, np.nan, np.float16)
+        attention_backward_q(q, k, v, do, lse, delta, dq, scale=0.125, BM=64, BN=64, on=on)
+        results[on] = dq.astype(np.float32)
+    np.testing.assert_allclose(results[TARGET], results["numpy"], atol=0.05, rtol=0.02)
+
+
+# Faults planted in emitted text: each is found.
+
+
+def _ran(old: str, new: str) -> None:
+    rng = np.random.default_rng(3)
+    a, b, c = small(rng, 256, 192), small(rng, 192, 128), np.zeros((256, 128), np.float16)
+    bound, _ = matmul.bind((a, b, c), {})
+    constants = {"activation": "none", "BM": 64, "BN": 64, "BK": 32}
+    grid = evaluate_grid(matmul, bound, constants)
+    plan, source = planned(matmul.trace(bound, constants, len(grid)), machine("sm_90a"))
+    assert old in source.text, "the emitted text no longer has what this test changes"
+    made = artifact(plan.function, source, "cuda:sm_90a", b"", {})
+    changed = replace(made, source=source.text.replace(old, new, 1))
+    rerun_simulated(changed, VENDOR, "sm_90a", bound, grid)
+    np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
+
+
+FAULTS = {
+    "a slot is not handed back": ("if (lane == 0) kt_bar_arrive(a_empty + a_read * 8);", ""),
+    "a slot is handed back before its products have ended": ("kt_engine_wait<1>(acc);", ""),
+    "a slot is read before it is full": ("kt_bar_wait(a_full + a_slot * 8, a_phase);", ""),
+    "a slot is filled while it is read": ("kt_bar_wait(a_empty + a_slot * 8, a_phase);", ""),
+    "the phase does not flip": ("a_slot = 0; a_phase ^= 1;", "a_slot = 0;"),
+    "fewer bytes are announced than come": (
+        "kt_bar_expect(a_full + a_slot * 8, 8192);",
+        "kt_bar_expect(a_full + a_slot * 8, 4096);",
+    ),
+    "the copies see no plain writes": ("kt_fence_async();", ""),
+    "a descriptor's stride is wrong": (", 16, 512, 64)", ", 16, 1024, 64)"),
+    "a step along K is wrong": ("kt_desc(kk * 2)", "kt_desc(kk * 4)"),
+    "results are read while sums are under way": ("kt_engine_wait<0>(acc);", ""),
+}
+
+
+@SIM
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_in_the_text_are_found(name: str) -> None:
+    with pytest.raises((SimulationFault, AssertionError, kt.KittensError)) as found:
+        _ran(*FAULTS[name])
+    assert "no longer has" not in str(found.value)
+
+
+@SIM
+def test_the_text_without_a_fault_is_right() -> None:
+    _ran("kt_bar_fence();", "kt_bar_fence();")
