@@ -14,6 +14,7 @@ from fake_cuda import Fake, Tensor, aligned, install, ndarray
 
 import kittens as kt
 from kittens import ops
+from kittens.backends.cuda import tunables
 from kittens.kernels import activation
 
 BF16 = ml_dtypes.bfloat16
@@ -126,6 +127,21 @@ def test_repeated_calls_launch_the_same(cuda: Fake, of: str, name: str, make: An
         assert type(x) is type(y) and x.host.dtype == y.host.dtype and x.host.strides == y.host.strides
     if "out" in named:
         assert result is named["out"]
+
+
+def test_copies_of_operands_are_part_of_what_is_remembered(
+    cuda: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tunables, "_WORTH_COPIES", 1)
+    for _ in range(3):
+        cuda.started.clear()
+        x, y = a(67, 93, dtype=BF16), a(93, 96, dtype=BF16)
+        ops.matmul(x, y)
+        first, second = cuda.started
+        assert [cuda.artifacts[s.function].kernel for s in (first, second)] == ["copy", "matmul"]
+        assert first.parameters["x"] == at(x)
+    (pattern,) = ops.matmul.calls.patterns.values()
+    assert len(pattern.calls) == 1
 
 
 def test_no_operation_is_a_step_of_another() -> None:
