@@ -17,6 +17,18 @@ from kittens.targets import Target
 _ELEMENTS = {**ELEMENTS, "rms_norm": 4096}
 
 
+#: For tensors that wide at least: which one's columns count, and the tiles.
+_WIDE: dict[str, tuple[str, dict[str, int]]] = {
+    "activation": ("y", {"BM": 8, "BN": 1024}),
+    "add": ("y", {"BM": 4, "BN": 1024}),
+    "gated": ("y", {"BM": 8, "BN": 512}),
+    "copy": ("y", {"BM": 4, "BN": 1024}),
+    "cross_entropy_forward": ("x", {"BM": 1, "BN": 2048}),
+    "cross_entropy_backward": ("x", {"BM": 4, "BN": 1024}),
+    "embedding": ("table", {"BN": 1024}),
+}
+
+
 def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str, int]:
     """Values for a kernel's tunables, or none where the kernel's own first candidates serve."""
     engine = _architecture(target) == "sm_90a"
@@ -30,8 +42,10 @@ def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str,
         return found or _attention(kernel, max(q.shape[-1], v.shape[-1]), q.dtype.bytes)
     if kernel == "rotary":
         return {"BM": 16, "PARTS": 2}
-    if kernel in ("activation", "gated", "add", "copy") and arguments["y"].shape[-1] >= 1024:
-        return {"BM": 4, "BN": 1024}
+    if kernel in _WIDE and arguments[_WIDE[kernel][0]].shape[-1] >= _WIDE[kernel][1].get("BN", 0):
+        return _WIDE[kernel][1]
+    if kernel == "softmax" and not arguments["resident"] and arguments["x"].shape[-1] >= 2048:
+        return {"BM": 1, "BN": 2048}
     return whole_rows(kernel, arguments, _ELEMENTS)
 
 

@@ -28,11 +28,11 @@ def rotary(
     h, D, F = kt.static(cos.shape[-1]), row_length(True, x, y), power_of_two(cos.shape[-1])
     places = [first * PARTS + u for u in range(PARTS)]
     xs, ys = [part(x, z, x, same=True) for z in places], [part(y, z, x, same=True) for z in places]
+    pairs = [halves(m, h, (i, 0), (BM, F), interleaved) for m in xs]
     shared = cos.ndim == 2
     angles = [
         cosines_and_sines(cos, sin, z, x, (i, 0), (BM, F), inverse) for z in places[: 1 if shared else PARTS]
     ]
-    pairs = [halves(m, h, (i, 0), (BM, F), interleaved) for m in xs]
     for u, (x0, x1) in enumerate(pairs):
         c, s = angles[0 if shared else u]
         y0, y1 = x0 * c - x1 * s, x1 * c + x0 * s

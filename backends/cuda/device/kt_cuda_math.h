@@ -53,12 +53,15 @@ KT_FN float kt_exp2(float x) {
   KT_ASM_PURE((r = kt_soft_exp2(x), r = r < 0x1p-126f ? 0.0f : r), "ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
-KT_FN float kt_exp(float x) {  // 2: the unit's error is least near 0, and whole powers of two are exact
-  float bounded = kt_min(kt_max(x, -105.0f), 90.0f);
-  float shifted = kt_fma(bounded, 1.442695022e+00f, 12582912.0f), n = shifted - 12582912.0f;
-  float f = kt_fma(bounded, 1.925963034e-08f, kt_fma(bounded, 1.442695022e+00f, -n)), r;
-  KT_ASM_PURE(r = kt_soft_exp2(f), "ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(f));
-  return kt_scale(r, kt_i32(kt_bits(shifted) - 0x4b400000u));
+KT_FN float kt_exp(float x) {  // 2: x = n ln 2 + rest, n from -126 to 126; what is beyond is left to the rest
+  float part, shifted, r;
+  KT_ASM_PURE((part = kt_fma(x, kt_from_bits(0x3bbb989du), 0.5f), part = part > 0.0f ? part < 1.0f ? part : 1.0f : 0.0f),
+              "fma.rn.sat.f32 %0, %1, 0f3BBB989D, 0f3F000000;" : "=f"(part) : "f"(x));  // log2(e) / 252
+  KT_ASM_PURE(shifted = 12582913.0f + float(kt_i32(part * 252.0f)),
+              "fma.rm.f32 %0, %1, 0f437C0000, 0f4B400001;" : "=f"(shifted) : "f"(part));  // 1.5 2^23 + 127 + n
+  float n = shifted - 12583039.0f, rest = kt_fma(x, 1.925963034e-08f, kt_fma(x, 1.442695022e+00f, -n));
+  KT_ASM_PURE(r = kt_soft_exp2(rest), "ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(rest));
+  return r * kt_from_bits(kt_bits(shifted) << 23);
 }
 KT_FN float kt_log2(float x) { return kt_soft_log2(x); }  // see kt_math.h; lg2.approx is bad in relative terms near 1
 KT_FN float kt_rsqrt(float x) {  // 2

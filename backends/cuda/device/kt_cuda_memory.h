@@ -97,17 +97,17 @@ KT_FN void kt_st_global_once_b128(kt_out p, kt_u32x4 v KT_SITE) {
 // ---- global memory, guarded by a predicate: no branch, so that loads are not kept from being issued early
 
 #define KT_PREDICATED
-// Words at p if `in`, else they stay as they are. Of data that nobody writes while the kernel runs.
+// Words at p if `in`, else they stay as they are.
 KT_FN void kt_ld_if_b32(kt_u32& x, kt_in p, bool in KT_SITE) {
   KT_HERE;
   KT_ASM(if (in) x = kt_sim::load_global<kt_u32>(p),
-         "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.nc.u32 %0, [%1]; }" : "+r"(x) : "l"(p), "r"(kt_u32(in)));
+         "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.u32 %0, [%1]; }" : "+r"(x) : "l"(p), "r"(kt_u32(in)));
 }
 KT_FN void kt_ld_if_b64(kt_u32& x, kt_u32& y, kt_in p, bool in KT_SITE) {
   KT_HERE;
   kt_u32x2 r = kt_make_u32x2(x, y);
   KT_ASM(if (in) r = kt_sim::load_global<kt_u32x2>(p),
-         "{ .reg .pred p; setp.ne.u32 p, %3, 0; @p ld.global.nc.v2.u32 {%0, %1}, [%2]; }"
+         "{ .reg .pred p; setp.ne.u32 p, %3, 0; @p ld.global.v2.u32 {%0, %1}, [%2]; }"
          : "+r"(r.x), "+r"(r.y) : "l"(p), "r"(kt_u32(in)));
   x = r.x;
   y = r.y;
@@ -116,7 +116,7 @@ KT_FN void kt_ld_if_b128(kt_u32& x, kt_u32& y, kt_u32& z, kt_u32& w, kt_in p, bo
   KT_HERE;
   kt_u32x4 r = kt_make_u32x4(x, y, z, w);
   KT_ASM(if (in) r = kt_sim::load_global<kt_u32x4>(p),
-         "{ .reg .pred p; setp.ne.u32 p, %5, 0; @p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+         "{ .reg .pred p; setp.ne.u32 p, %5, 0; @p ld.global.v4.u32 {%0, %1, %2, %3}, [%4]; }"
          : "+r"(r.x), "+r"(r.y), "+r"(r.z), "+r"(r.w) : "l"(p), "r"(kt_u32(in)));
   x = r.x;
   y = r.y;
