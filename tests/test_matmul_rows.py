@@ -94,18 +94,8 @@ def plan(m: int, n: int, k: int, **tiles: int):  # type: ignore[no-untyped-def]
     return matmul.plan("cuda:sm_90a", *(kt.spec("bfloat16", s) for s in shapes), **tiles)
 
 
-def test_which_neighbours_share_copies() -> None:
-    for m, beside, name in ((16, 1, "a"), (128, 1, "a"), (4096, 0, "b")):
-        roles = plan(m, 8192, 8192).roles
-        (ring,) = (r for r in roles.rings if r.common)
-        assert (roles.cluster, roles.beside) == (2, beside)
-        assert [base(s.load.operands[0]).name for s in ring.common] == [name]
-    assert plan(2048, 2048, 2048, BM=128, BN=128).roles.cluster == 1
-
-
 @pytest.mark.parametrize("columns", [192, 136])
 def test_few_rows_by_an_odd_number_of_blocks(columns: int) -> None:
-    """The last block of the last cluster has no program, and copies for its neighbour all the same."""
     for m in (16, 100):
         a, b = normal(m, 264), normal(264, columns)
         near(ops.matmul(a, b, on=ON), a, b)

@@ -25,16 +25,16 @@ def op_program_id(writer: Writer, op: Op) -> None:
     names = [writer.fresh(v.name or f"program_{i}") for i, v in enumerate(op.results)]
     writer.names.update(zip(op.results, names, strict=False))
     if writer.cluster > 1:
-        pairs, at = writer.fresh("pair"), writer.beside
-        _program(writer, op, [*names[:at], pairs, *names[at + 1 :]])
-        writer.line(f"const kt_i64 {names[at]} = {pairs} * {writer.cluster} + rank;")
+        pairs = writer.fresh("pair")
+        _program(writer, op, [pairs, *names[1:]])
+        writer.line(f"const kt_i64 {names[0]} = {pairs} * {writer.cluster} + rank;")
     else:
         _program(writer, op, names)
 
 
 def _program(writer: Writer, op: Op, names: list[str]) -> None:
     """Declare the coordinates of a program."""
-    rank, (rows, columns, _) = op.attrs["rank"], writer.extents
+    rank, rows = op.attrs["rank"], writer.rows
     if rank == 1:
         text = (
             f"kt_u32({rows}) - 1u - {writer.program}" if op.attrs["order"] == "descending" else writer.program
@@ -45,7 +45,7 @@ def _program(writer: Writer, op: Op, names: list[str]) -> None:
     writer.taken.add("program")
     order = op.attrs["order"]
     if order != "linear" and writer.machine.parts:
-        programs = " * ".join(f"kt_u32({writer.extents[i]})" for i in range(rank))
+        programs = " * ".join(f"kt_u32({rows if i == 0 else f'grid_{i}'})" for i in range(rank))
         writer.line(f"program = kt_dealt(program, {programs}, {writer.machine.parts}u);")
     if order in ("ascending", "descending"):
         _sorted(writer, names, descending=order == "descending")
@@ -54,18 +54,16 @@ def _program(writer: Writer, op: Op, names: list[str]) -> None:
         # Eight rows of programs at a time, column by column, so that neighbours in time share operands.
         width = writer.fresh("width")
         writer.line(
-            f"const kt_u32 {width} = 8u * kt_u32({columns}), first = program % kt_u32({rows} * {columns}) / {width} * 8u;"
+            f"const kt_u32 {width} = 8u * kt_u32(grid_1), first = program % kt_u32({rows} * grid_1) / {width} * 8u;"
         )
         writer.line(f"const kt_u32 tall = kt_u32({rows}) - first < 8u ? kt_u32({rows}) - first : 8u;")
-        writer.line(
-            f"const kt_i64 {names[0]} = first + program % kt_u32({rows} * {columns}) % {width} % tall;"
-        )
-        writer.line(f"const kt_i64 {names[1]} = program % kt_u32({rows} * {columns}) % {width} / tall;")
+        writer.line(f"const kt_i64 {names[0]} = first + program % kt_u32({rows} * grid_1) % {width} % tall;")
+        writer.line(f"const kt_i64 {names[1]} = program % kt_u32({rows} * grid_1) % {width} / tall;")
         if rank == 3:
-            writer.line(f"const kt_i64 {names[2]} = program / kt_u32({rows} * {columns});")
+            writer.line(f"const kt_i64 {names[2]} = program / kt_u32({rows} * grid_1);")
         return
     for i, name in enumerate(names):
-        extent = writer.extents[i]
+        extent = rows if i == 0 else f"grid_{i}"
         writer.line(f"const kt_i64 {name} = program" + (f" % kt_u32({extent});" if i < rank - 1 else ";"))
         if i < rank - 1:
             writer.line(f"program /= kt_u32({extent});")
@@ -77,8 +75,8 @@ _SORTED = 512
 
 def _sorted(writer: Writer, names: list[str], *, descending: bool) -> None:
     """Coordinates of a program among those sorted by their first one, for a few of the other coordinates at a time."""
-    rows, columns, _ = writer.extents
-    others = " * ".join(f"kt_u32({writer.extents[i]})" for i in range(1, len(names)))
+    rows = writer.rows
+    others = " * ".join(f"kt_u32(grid_{i})" for i in range(1, len(names)))
     some, first, here, place = (writer.fresh(stem) for stem in ("some", "first", "here", "place"))
     writer.line(
         f"const kt_u32 {some} = {_SORTED - 1}u / kt_u32({rows}) + 1u;  // of the other coordinates together"
@@ -92,8 +90,8 @@ def _sorted(writer: Writer, names: list[str], *, descending: bool) -> None:
     if len(names) == 2:
         writer.line(f"const kt_i64 {names[1]} = program;")
     else:
-        writer.line(f"const kt_i64 {names[1]} = program % kt_u32({columns});")
-        writer.line(f"const kt_i64 {names[2]} = program / kt_u32({columns});")
+        writer.line(f"const kt_i64 {names[1]} = program % kt_u32(grid_1);")
+        writer.line(f"const kt_i64 {names[2]} = program / kt_u32(grid_1);")
 
 
 def op_num_programs(writer: Writer, op: Op) -> None:

@@ -153,9 +153,8 @@ class Writer:
         self.owner = owners(plan.function.body)
         self.loops = loops_by_index(plan.function.body)
         self.program = "kt_program_x()"
-        # Of the grid; that along which clusters lie in steps of `cluster`
-        self.extents: tuple[str, ...] = ("grid_0", "grid_1", "grid_2")
-        self.cluster, self.beside = 1, 0
+        self.rows = "grid_0"  # the grid's first extent; in a cluster, whose programs share a number, in steps of `cluster`
+        self.cluster = 1
         self.meet = "kt_barrier();"
 
     def source(self) -> Source:
