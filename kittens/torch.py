@@ -76,14 +76,13 @@ def scaled_dot_product_attention(
             f"{query.shape[-3]} query heads on {key.shape[-3]} key heads",
             hint="say enable_gqa=True if query heads share key heads",
         )
-    window = None
     if is_causal and query.ndim > 1 and key.ndim > 1:
         queries, keys = query.shape[-2], key.shape[-2]
         if keys > queries:  # nobody sees those after the last query's
             key, value = key[..., :queries, :], value[..., :queries, :]
         elif keys < queries:
             return attention(query, key, value, window=(None, queries - keys), scale=scale, on=on)
-    return attention(query, key, value, causal=is_causal, window=window, scale=scale, on=on)
+    return attention(query, key, value, causal=is_causal, scale=scale, on=on)
 
 
 def _autocast(*tensors: Tensor) -> tuple[Tensor, ...]:

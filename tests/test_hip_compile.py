@@ -36,3 +36,14 @@ def test_gradients_of_heads_of_any_width_compile_without_spills(arch, dtype, wid
     arguments = (heads, heads, heads, heads, rows, rows, heads, heads)
     taken = library("attention_backward_kv").resources(f"hip:{arch}", *arguments, scale=0.1, right=0)
     assert taken["spilled"] == taken["scalar_spills"] == 0
+
+
+@pytest.mark.parametrize(("dtype", "shapes"), [("float8_e4m3fn", (65, 63, 129)), ("int8", (65, 63, 129))])
+def test_products_whose_scalars_the_compiler_keeps_in_vector_registers(dtype, shapes):
+    m, n, k = shapes
+    a, b, c = (
+        spec(dtype, (m, k)),
+        spec(dtype, (k, n)),
+        spec("float32" if dtype[0] == "f" else "int32", (m, n)),
+    )
+    assert library("matmul").compile("hip:gfx950", a, b, c).code.startswith(b"\x7fELF")

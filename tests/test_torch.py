@@ -236,13 +236,14 @@ def test_it_compiles_as_one_graph(autocast, device) -> None:
     all_close(found, with_gradients(model, *inputs), rtol=0, atol=0)
 
 
-def test_one_graph_serves_all_lengths() -> None:
+@pytest.mark.parametrize("more", [0, 5, -5], ids=["square", "more keys", "fewer keys"])
+def test_one_graph_serves_all_lengths(more) -> None:
     compiled, graphs = graphs_of(
         lambda *x: face.scaled_dot_product_attention(*x, is_causal=True), dynamic=True
     )
     first = 0
     for n in (33, 21, 70):
-        inputs = operands(queries=n, keys=n)
+        inputs = operands(queries=n, keys=n + more)
         found = with_gradients(compiled, *inputs)
         all_close(found, with_gradients(lambda *x: sdpa(*x, is_causal=True), *inputs), rtol=2e-5, atol=2e-5)
         first = first or len(graphs)  # torch may need more than one attempt at the first

@@ -60,7 +60,8 @@ class Matrix:
 
     `layout` is the result's. With an instruction, `a` and `b` are the operands' layouts as (M, K) and (K, N), K outermost
     in the registers. `team`: the instruction is the engine's, asked for by teams of groups that lie below each other; then
-    `a` is the left operand's layout in registers, and the right one is always in shared memory.
+    `a` is the left operand's layout in registers, and the right one is always in shared memory. `swapped`: it makes the
+    transpose, so that its left operand is the right one's transpose, and `layout` the transpose of its own.
     """
 
     op: MatrixOp | None
@@ -71,6 +72,7 @@ class Matrix:
     split: tuple[int, int] = (1, 1)  # groups along M, N
     reason: str = ""
     team: Product | None = None
+    swapped: bool = False
 
 
 @dataclass
@@ -98,13 +100,14 @@ def place(function: Function, machine: Machine, teams: int = 0) -> Placement:
     layouts: dict[Value, Tiled] = {}  # by class root
     reasons: dict[Value, str] = {}
 
+    turned = _turned(ops, classes) if teams else set()
     lined = {classes.root(r[0]) for r in map(related, ops) if r is not None and r[2] == "col"}
 
     for op in ops:
         if op.name in ("mma", "mma_scaled"):
             root = classes.root(op.result)
             if teams and machine.engine:
-                matrix = _by_engine(op, machine.engine, teams)
+                matrix = _by_engine(op, machine.engine, teams, swapped=op in turned)
             else:
                 matrix = _product(op, machine, groups, layouts.get(root), lined=root in lined)
             out.products[op] = matrix
@@ -119,6 +122,8 @@ def place(function: Function, machine: Machine, teams: int = 0) -> Placement:
         layouts[value] = layout
         reasons[value] = "read by products straight from memory"
         out.direct.add(value)
+    if teams:
+        _deal(ops, classes, out, machine.lanes, layouts, reasons)
     _spread(ops, classes, layouts, reasons)
     for op in ops:
         _place_pairs(op, ops, values, classes, machine, groups, implicit, layouts, reasons)
@@ -330,21 +335,73 @@ def _product(op: Op, machine: Machine, groups: int, given: Tiled | None, *, line
     return Matrix(None, layout, reason=f"element by element: {why}")
 
 
-def _by_engine(op: Op, engine: Engine, teams: int) -> Matrix:
+def turned_products(function: Function) -> set[Op]:
+    """Products that an engine makes transposed: others read what becomes of them transposed, as left operands.
+
+    Engines take those from the registers that their own results are in.
+    """
+    classes = _Classes()
+    _join(function.body, classes)
+    return _turned(list(function.body.walk()), classes)
+
+
+def _turned(ops: Sequence[Op], classes: _Classes) -> set[Op]:
+    lefts = [source_of(op.operands[0]) for op in ops if op.name == "mma"]
+    roots = {classes.root(value) for value, flipped in lefts if flipped}
+    return {op for op in ops if op.name == "mma" and classes.root(op.result) in roots}
+
+
+def sides(op: Op, *, swapped: bool) -> list[tuple[Value, bool]]:
+    """The engine's left and right operands of a product: each as a value and whether it is the value's transpose."""
+    a, b = (source_of(v) for v in op.operands[:2])
+    return [(b[0], not b[1]), (a[0], not a[1])] if swapped else [a, b]
+
+
+def _deal(
+    ops: Sequence[Op],
+    classes: _Classes,
+    placement: Placement,
+    lanes: int,
+    layouts: dict[Value, Tiled],
+    reasons: dict[Value, str],
+) -> None:
+    """Deal vectors that lie along the engine's columns to the lanes of each group, which else would hold many elements each."""
+    swapped = {classes.root(op.result) for op, matrix in placement.products.items() if matrix.swapped}
+    for op in ops:
+        relation = related(op) if op.name == "broadcast" else None
+        if relation is None or classes.root(relation[0]) not in swapped or relation[2] != "col":
+            continue
+        vector = classes.root(relation[1])
+        (extent,) = squeezed(shape(vector))
+        if vector not in layouts:
+            layouts[vector] = dealt_vector(extent, lanes, placement.groups)
+            reasons[vector] = "dealt to the lanes of each group"
+
+
+def dealt_vector(extent: int, lanes: int, groups: int) -> Tiled:
+    """A vector of which each group holds a copy, dealt to its lanes."""
+    each = blocked((extent,), vector=1, lanes=lanes)
+    return Tiled(each.fragment, (*each.digits, Digit("group", None, groups)))
+
+
+def _by_engine(op: Op, engine: Engine, teams: int, *, swapped: bool) -> Matrix:
     """A product by the engine; its rows must be a multiple of those of all teams."""
     (m, k), n = shape(op.operands[0]), shape(op.operands[1])[1]
+    m, n = (n, m) if swapped else (m, n)
     product = engine.products[dtype_of(op.operands[0])]
     (rows, columns), depth = Tiled(product.d).shape, Tiled(product.a).shape[1]
     mt, nt, kt = m // (rows * teams), n // columns, k // depth
     below = (Digit("register", "row", mt), Digit("group", "row", teams))
+    layout = Tiled(product.d, (Digit("register", "col", nt), *below))
     return Matrix(
         None,
-        Tiled(product.d, (Digit("register", "col", nt), *below)),
+        transpose(layout) if swapped else layout,
         Tiled(product.a, (*below, Digit("register", "col", kt))),
         None,
         (mt, nt, kt),
         (teams, 1),
         team=product,
+        swapped=swapped,
     )
 
 

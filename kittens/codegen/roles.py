@@ -6,12 +6,26 @@ computing teams start products on tiles that have come, and go on with what does
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from kittens import layouts as lay
 from kittens.codegen.known import divisor
 from kittens.codegen.machine import Engine, Machine
-from kittens.codegen.placement import Placement, dtype_of, is_tile, place, shape, source_of
+from kittens.codegen.placement import (
+    Matrix,
+    Placement,
+    dealt_vector,
+    dtype_of,
+    is_tile,
+    place,
+    related,
+    shape,
+    sides,
+    source_of,
+    squeezed,
+    turned_products,
+)
 from kittens.codegen.plan import (
     ENGINE_ALIGN,
     OUT_BYTES,
@@ -35,7 +49,7 @@ def assign(function: Function, machine: Machine) -> Plan | None:
     engine = machine.engine
     assert engine is not None
     products = [op for op in function.body.walk() if op.name in ("mma", "mma_scaled")]
-    teams = _teams(products, engine)
+    teams = _teams(products, engine, turned_products(function))
     if not teams:
         return None
     plan = Plan(function, machine, place(function, machine, teams))
@@ -59,17 +73,39 @@ def assign(function: Function, machine: Machine) -> Plan | None:
         return None
     rings = _rings(plan, products)
     late: dict[Op, Op] = {}
+    ends: dict[Op, list[Op]] = {}
     for loop in {op for op in function.body.ops if op.name == "loop"}:
         last = _late(loop, plan)
         if last is not None:
             late[loop] = last
+        elif found := _ends(loop, plan):
+            ends[loop] = found
+            rings = _together(rings, loop)
     outs = {op: out for op in function.body.ops if (out := _out(op, plan, late)) is not None}
     for ways in (outs, {}):
-        plan.roles = Roles(teams, rings, late, ways)
+        plan.roles = Roles(teams, rings, late, ends, dict.fromkeys(_dealt(plan), 0), ways)
         if _fit(plan, _SPARE):
             _share(plan, products)
+            _cut(plan, products)
             return plan
     return None
+
+
+#: Columns of a result up to which its block reads as much of the left operand as of the right one, or more.
+_NARROW = 64
+
+
+def _cut(plan: Plan, products: list[Op]) -> None:
+    """Copy no rows of a narrow product's left operand that it does not have: engines take long to fill them with zeros."""
+    roles = plan.roles
+    assert roles is not None
+    if len(products) != 1 or shape(products[0].result)[1] > _NARROW:
+        return
+    value, _ = source_of(products[0].operands[0])
+    for ring in roles.rings:
+        for tile in ring.tiles:
+            if tile.load.result is value and ring.loop is not None and not tile.flipped and not ring.common:
+                roles.cut = tile
 
 
 #: Elements of a result from which on blocks share copies: smaller ones belong to grids too small for it to pay.
@@ -136,7 +172,7 @@ def _out(op: Op, plan: Plan, late: dict[Op, Op]) -> Out | None:
     tile = op.operands[-1]
     layout = plan.placement.layouts.get(tile)
     found = _panels(op, shape(tile))
-    if found is None or found[0] or layout not in [m.layout for m in plan.placement.products.values()]:
+    if found is None or found[0] or layout not in results(plan.placement):
         return None
     name = base(op.operands[0]).name
     loads = [x for x in plan.function.body.walk() if x.name == "load" and base(x.operands[0]).name == name]
@@ -167,21 +203,26 @@ def _out(op: Op, plan: Plan, late: dict[Op, Op]) -> Out | None:
     return Out(op, found[1], waits)
 
 
-def _teams(products: list[Op], engine: Engine) -> int:
+def results(placement: Placement) -> dict[lay.Tiled, Matrix]:
+    """The layouts that products leave results in whose rows are the engine's."""
+    return {m.layout: m for m in reversed(placement.products.values()) if not m.swapped}
+
+
+def _teams(products: list[Op], engine: Engine, turned: set[Op]) -> int:
     """How many teams share the rows of the products; 0 if the engine cannot make them."""
     for op in products:
         a, b = (dtype_of(x) for x in op.operands[:2])
         if op.name != "mma" or a != b or a not in engine.products or dtype_of(op.result) != "float32":
             return 0
-        (_, k), (m, n) = shape(op.operands[0]), shape(op.result)
+        k, (m, n) = shape(op.operands[0])[1], _extents(op, turned)
         rows, depth = lay.Tiled(engine.products[a].d).shape[0], lay.Tiled(engine.products[a].a).shape[1]
         if m % rows or n % engine.step or (n > engine.most and n % engine.most) or k % depth or n < 16:
             return 0
     blocks = [
-        shape(op.result)[0] // lay.Tiled(engine.products[dtype_of(op.operands[0])].d).shape[0]
+        _extents(op, turned)[0] // lay.Tiled(engine.products[dtype_of(op.operands[0])].d).shape[0]
         for op in products
     ]
-    wide = max((shape(op.result)[1] for op in products), default=0)
+    wide = max((_extents(op, turned)[1] for op in products), default=0)
     # Three teams have fewer registers each: only where the sums are narrow.
     return next(
         (
@@ -191,6 +232,12 @@ def _teams(products: list[Op], engine: Engine) -> int:
         ),
         0,
     )
+
+
+def _extents(op: Op, turned: set[Op]) -> tuple[int, int]:
+    """Rows and columns of what the engine makes of a product."""
+    rows, cols = shape(op.result)
+    return (cols, rows) if op in turned else (rows, cols)
 
 
 def axes_of(value: Value) -> tuple[Value, list[int | Value]] | None:
@@ -256,25 +303,25 @@ def _readable(op: Op, plan: Plan, engine: Engine) -> bool:
     """Whether the engine can read both operands of a product."""
     matrix = plan.placement.products[op]
     dtype = dtype_of(op.operands[0])
-    for position, operand in enumerate(op.operands[:2]):
-        root, _ = source_of(operand)
+    for position, (root, flipped) in enumerate(sides(op, swapped=matrix.swapped)):
         if root in plan.staged:
-            if across(plan.staged[root], operand, position) and dtype in engine.along:
+            if across(plan.staged[root], flipped, position) and dtype in engine.along:
                 return False
-        elif position or not _as_it_lies(operand, plan.placement, matrix.a):
+        elif position or as_it_lies(plan.placement.layouts.get(root), flipped, matrix) is None:
             return False
     return True
 
 
-def _as_it_lies(operand: Value, placement: Placement, layout: lay.Tiled | None) -> bool:
-    """Whether a computed left operand is in the registers where the engine takes it from."""
-    held = placement.layouts.get(operand)
-    return held is not None and layout is not None and lay.renaming(held, layout) is not None
+def as_it_lies(held: lay.Tiled | None, flipped: bool, matrix: Matrix) -> tuple[int, ...] | None:
+    """Which registers of a computed value, or its transpose, a product takes its left operand from; None if it cannot."""
+    if held is None or matrix.a is None or len(held.axes) != 2:
+        return None
+    return lay.renaming(lay.transpose(held) if flipped else held, matrix.a)
 
 
-def across(staged: Staged, operand: Value, position: int) -> bool:
-    """Whether an operand's neighbours in shared memory lie along M or N, not along K."""
-    turned = source_of(operand)[1] != staged.flipped  # as it lies, columns are contiguous
+def across(staged: Staged, flipped: bool, position: int) -> bool:
+    """Whether the neighbours in shared memory of an operand, a tile or its transpose, lie along M or N, not along K."""
+    turned = flipped != staged.flipped  # as it lies, columns are contiguous
     return turned if position == 0 else not turned
 
 
@@ -316,6 +363,18 @@ def _rings(plan: Plan, products: list[Op]) -> list[Ring]:
     return list(rings.values())
 
 
+def _together(rings: list[Ring], loop: Op) -> list[Ring]:
+    """Let the tiles of a loop go in one ring, and those from before it in another: fewer places and phases to keep."""
+    found: dict[Op | None, Ring] = {}
+    for ring in rings:
+        if ring.loop not in (None, loop):
+            return rings
+        first = found.setdefault(ring.loop, Ring(ring.name, [], (), ring.loop))
+        first.tiles += ring.tiles
+        first.users = tuple(dict.fromkeys((*first.users, *ring.users)))
+    return list(found.values())
+
+
 def _late(loop: Op, plan: Plan) -> Op | None:
     """The product that can be put off to the next pass: the last one, added to a carried sum, of a computed operand."""
     region = loop.regions[0]
@@ -340,6 +399,33 @@ def _late(loop: Op, plan: Plan) -> Op | None:
     ):
         return None
     return last
+
+
+def _ends(loop: Op, plan: Plan) -> list[Op]:
+    """The products of a loop that add computed operands to carried sums, if all others need staged tiles alone."""
+    products = [op for op in loop.regions[0].ops if op in plan.placement.products]
+    heads = [
+        op
+        for op in products
+        if len(op.operands) == 2 and all(source_of(v)[0] in plan.staged for v in op.operands)
+    ]
+    ends = [
+        op for op in products if sums_carried(loop, op) and source_of(op.operands[0])[0] not in plan.staged
+    ]
+    return ends if heads and len(heads) + len(ends) == len(products) else []
+
+
+def _dealt(plan: Plan) -> list[Op]:
+    """The broadcasts, to what the engine makes transposed, of vectors that are dealt to the lanes of each group."""
+    found = []
+    for op in plan.function.body.walk():
+        relation = related(op) if op.name == "broadcast" else None
+        if relation is not None and op.operands[0] in plan.placement.layouts and relation[2] == "col":
+            (extent,) = squeezed(shape(op.operands[0]))
+            layout = plan.placement.layouts[op.operands[0]]
+            if layout == dealt_vector(extent, plan.machine.lanes, plan.placement.groups):
+                found.append(op)
+    return found
 
 
 def sums_carried(loop: Op, op: Op) -> bool:
@@ -367,7 +453,8 @@ def _fit(plan: Plan, spare: int) -> bool:
     """Give slots and barriers their places, with as many slots as fit; False if two a loop do not."""
     roles = plan.roles
     assert roles is not None
-    room = plan.machine.shared_bytes - spare
+    dealt = sum(plan.placement.groups * dealt_bytes(op.operands[0]) for op in roles.dealt)
+    room = plan.machine.shared_bytes - spare - dealt
 
     out = 2 * OUT_BYTES * plan.placement.groups if roles.outs else 0
 
@@ -396,8 +483,16 @@ def _fit(plan: Plan, spare: int) -> bool:
         ring.bar = at
         at += 16 * ring.depth
     at += 16 if roles.turns else 0  # where the program is in the grid, behind the barriers: or -1 for the end
+    for op in roles.dealt:
+        roles.dealt[op] = at = -(-at // 16) * 16
+        at += plan.placement.groups * dealt_bytes(op.operands[0])
     roles.end = plan.buffer_bytes = -(-at // 128) * 128
     return True
 
 
-__all__ = ["across", "assign", "axes_of", "sums_carried"]
+def dealt_bytes(vector: Value) -> int:
+    """Shared memory through which the lanes of one group read a vector that is dealt to them."""
+    return -(-math.prod(shape(vector)) * BY_NAME[dtype_of(vector)].bytes // 16) * 16
+
+
+__all__ = ["across", "as_it_lies", "assign", "axes_of", "dealt_bytes", "results", "sums_carried"]

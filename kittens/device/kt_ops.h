@@ -90,6 +90,10 @@ KT_FN kt_i32 kt_position(kt_i64 coordinate, kt_i32 size) {
   const kt_i64 at = coordinate * size;
   return at < -0x7fff0000 ? -0x7fff0000 : at > 0x7fff0000 ? 0x7fff0000 : kt_i32(at);
 }
+// Rows of a tile that are copied from a tensor with so many, in eights.
+KT_FN kt_i32 kt_cut_rows(kt_i64 extent, kt_i32 rows) {
+  return extent >= rows ? rows : extent > 8 ? (kt_i32(extent) + 7) & ~7 : 8;
+}
 // Passes of a loop from lo to below hi, where a device counts them in 32 bits.
 KT_FN kt_i32 kt_passes(kt_i64 lo, kt_i64 hi, kt_i64 step) { return hi <= lo ? 0 : kt_i32((hi - lo - 1) / step + 1); }
 

@@ -214,6 +214,11 @@ KT_FN int kt_uniform(int x KT_SITE) {
   KT_HERE;
   return __shfl_sync(0xffffffffu, x, 0);
 }
+// An address of whose bits the compiler knows nothing, so that it makes places behind it plain offsets.
+KT_FN kt_smem kt_base(kt_smem p) {
+  KT_ASM_PURE((void)0, "" : "+r"(p));
+  return p;
+}
 // True in one lane of the warp, which all lanes reach together: always the same one.
 KT_FN bool kt_elect(KT_SITE_ONLY) {
   KT_HERE;

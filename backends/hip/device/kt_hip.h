@@ -67,6 +67,9 @@ KT_FN To kt_bit_cast(From x) {
 // registers are compared in 32 bits only: it is not told what the half is of.
 KT_FN kt_i32 kt_high(kt_i64 x) {
   kt_i32 high = kt_i32(x >> 32);
+#ifdef KT_FIRST_LANE  // for kernels in which the compiler has it in a vector register
+  KT_NATIVE((void)0, high = __builtin_amdgcn_readfirstlane(high));
+#endif
   KT_NATIVE((void)0, asm("" : "+s"(high)));
   return high;
 }

@@ -8,19 +8,20 @@ it). A position in a ring is a slot and a phase, which flips each time round. Pr
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kittens import layouts as lay
 from kittens.artifact import Parameter, TileMap
+from kittens.codegen import cexpr
 from kittens.codegen.emit.loops import carry_over, declare_carried, op_loop, op_program_id
 from kittens.codegen.emit.products import _pack
-from kittens.codegen.emit.text import added
-from kittens.codegen.emit.writer import Source, Writer, heading
+from kittens.codegen.emit.text import added, holders
+from kittens.codegen.emit.writer import Reader, Source, Writer, heading
 from kittens.codegen.machine import Engine, Instruction
-from kittens.codegen.placement import dtype_of, is_tile, shape, source_of
+from kittens.codegen.placement import dtype_of, is_tile, related, shape, sides, source_of
 from kittens.codegen.plan import OUT_BYTES, Out, Plan, Ring, Roles, Staged
-from kittens.codegen.roles import across, axes_of, sums_carried
-from kittens.codegen.views import cname
+from kittens.codegen.roles import across, as_it_lies, axes_of, dealt_bytes, results, sums_carried
+from kittens.codegen.views import cname, extent_text
 from kittens.dtypes import BY_NAME
 from kittens.errors import InternalError, UnavailableError
 from kittens.ir import Op, Region, TensorType, Value, base
@@ -30,12 +31,16 @@ Handler = Callable[[Writer, Op], None]
 
 @dataclass(eq=False)
 class Flight:
-    """A product under way: the array that it writes, the values there, and the ring slots to hand back after it."""
+    """A product under way: the array that it writes, the values there, and the ring slots to hand back after it.
+
+    again: a ring whose barrier is asked again before it is waited for; else the compiler would wait much sooner.
+    """
 
     op: Op
     sums: str
     values: set[Value]
     slots: list[Ring] = field(default_factory=list)
+    again: Ring | None = None
 
 
 @dataclass(eq=False)
@@ -98,6 +103,12 @@ class Compute(Writer):
         self.maps: dict[TileMap, Parameter] = {}
         self.waiting: list[_Waiting] = []
         self.meet = f"kt_barrier_named(1, {plan.threads});"
+
+    def reader(self, value: Value, layout: lay.Tiled) -> Reader:
+        """As a writer's; what is dealt to the lanes of a group they read from each other, and no sooner than they use it."""
+        if value.producer in self.roles.dealt and value not in self.held:
+            return _dealt(self, value.producer, layout)
+        return super().reader(value, layout)
 
 
 def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
@@ -166,7 +177,9 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
             f"    {each}kt_bar_init({ring.name}_empty{at}, {plan.placement.groups * (roles.cluster if ring.common else 1)});"
         )
     meet = "kt_cluster_sync();" if roles.cluster > 1 else "kt_barrier();"
-    text += ["    kt_bar_fence();", "  }", f"  {meet}"]
+    text += ["    kt_bar_fence();", "  }"]
+    text += _zeros(plan, threads) if roles.cut is not None else []
+    text.append(f"  {meet}")
     text += ["  kt_after_previous();", "  kt_next_may_start();"]
     if roles.cluster > 1:
         text.append("  const int rank = int(kt_cluster_rank());")
@@ -198,7 +211,7 @@ def _positions(writer: Writer, phase: int) -> None:
     for ring in (*writer.plan.roles.rings, *([turns] if turns else [])):
         slot = f"int {ring.name}_slot = 0; " if ring.depth > 1 else ""
         writer.line(f"{slot}kt_u32 {ring.name}_phase = {phase};")
-        writer.taken |= {f"{ring.name}_slot", f"{ring.name}_phase"}
+        writer.taken |= {f"{ring.name}_slot", f"{ring.name}_phase", "cut_rows"}
 
 
 def _programs(writer: Writer) -> None:
@@ -336,7 +349,7 @@ def _slice(writer: Writer, region: Region, wanted: set[Op], maps: dict[TileMap, 
             if not any(s.load in started for s in ring.tiles):
                 writer.locate(op)
                 writer.line(f"kt_bar_wait({_bar(ring, 'empty')}, {ring.name}_phase);")
-                writer.line(f"kt_bar_expect({_bar(ring, 'full')}, {ring.bytes});")
+                writer.line(f"kt_bar_expect({_bar(ring, 'full')}, {_bytes(ring, roles.cut)});")
             started.add(op)
             _copy(writer, ring, next(s for s in ring.tiles if s.load is op), maps)
             if all(s.load in started for s in ring.tiles):
@@ -347,6 +360,38 @@ def _slice(writer: Writer, region: Region, wanted: set[Op], maps: dict[TileMap, 
             writer.close()
         elif op in wanted or (roles.turns is not None and op.name == "program_id"):
             _write(writer, op)
+
+
+def _bytes(ring: Ring, cut: Staged | None) -> str:
+    """The bytes that come to a slot."""
+    if cut is None or cut not in ring.tiles:
+        return str(ring.bytes)
+    row = cut.shared.shape[1] * cut.shared.itemsize
+    return added(f"cut_rows * {row}", ring.bytes - cut.shared.shape[0] * row)
+
+
+def _zeros(plan: Plan, threads: int) -> list[str]:
+    """The lines that fill rows with zeros, in all slots, which no copy will."""
+    assert plan.roles is not None and plan.roles.cut is not None
+    tile = plan.roles.cut
+    (ring,) = (r for r in plan.roles.rings if tile in r.tiles)
+    found = axes_of(tile.load.operands[0])
+    assert found is not None
+    parameter, axes = found
+    extent = extent_text(parameter, axes.index(0))
+    (rows, columns), width = tile.shared.shape, tile.width
+    panels = columns * tile.shared.itemsize // width
+    to = added(
+        f"smem + cut_rows * {width} + slot * {ring.slot_bytes} + panel * {rows * width} + i * 16", tile.offset
+    )
+    return [
+        f"  const int cut_rows = kt_cut_rows({extent}, {rows});  // that are copied of a tile: the others are zeros",
+        f"  for (int slot = 0; slot < {ring.depth}; ++slot)",
+        f"    for (int panel = 0; panel < {panels}; ++panel)",
+        f"      for (int i = int(kt_thread()); i < ({rows} - cut_rows) * {width // 16}; i += {threads})",
+        f"        kt_st_shared_b128({to}, kt_u32x4{{0, 0, 0, 0}});",
+        "  kt_fence_async();",
+    ]
 
 
 def _passes(writer: Writer, op: Op) -> None:
@@ -370,8 +415,8 @@ def _copy(writer: Writer, ring: Ring, staged: Staged, maps: dict[TileMap, Parame
     op, size = staged.load, staged.shared.itemsize
     rows, cols = staged.shared.shape
     columns = staged.width // size
-    found = axes_of(op.operands[0])
-    assert found is not None
+    found, roles = axes_of(op.operands[0]), writer.plan.roles
+    assert found is not None and roles is not None
     parameter, axes = found
     assert isinstance(parameter.type, TensorType)
     order = _order(axes, int(not staged.flipped), int(staged.flipped))
@@ -382,7 +427,7 @@ def _copy(writer: Writer, ring: Ring, staged: Staged, maps: dict[TileMap, Parame
     by_rows = parts > 1 and panels % parts != 0
     if by_rows:
         box = (columns, rows // parts, *box[2:])
-    map = _map(writer, maps, TileMap(parameter.name, order, box, staged.width))
+    map = _map(writer, maps, TileMap(parameter.name, order, box, staged.width, staged is roles.cut))
     at = f"smem + {staged.offset}" if staged.offset else "smem"
     if ring.depth > 1:
         at += f" + {_slot(ring)} * {ring.slot_bytes}"
@@ -476,9 +521,9 @@ def _land(writer: Compute, count: int) -> None:
     landed, writer.flights = writer.flights[:count], writer.flights[count:]
     first, *others = dict.fromkeys(f.sums for f in landed)
     slots = [r for r in landed[-1].slots if r not in writer.lagging]
-    late = slots[0] if landed[-1].op in writer.roles.late.values() and slots else None
-    if late is not None:  # else the compiler would wait for the product much sooner
-        writer.line(f"kt_bar_again({_bar(late, 'full')}, {late.name}_phase);")
+    again = slots[0] if landed[-1].op in writer.roles.late.values() and slots else landed[-1].again
+    if again is not None:
+        writer.line(f"kt_bar_again({_bar(again, 'full')}, {again.name}_phase);")
     writer.line(f"kt_engine_wait<{len(writer.flights)}>({first});")
     for sums in others:
         writer.line(f"kt_engine_pin({sums});")
@@ -546,11 +591,11 @@ def _start(
             ):
                 writer.line(f"kt_bar_wait({_bar(ring, 'full')}, {ring.name}_phase);")
                 writer.pending[ring] = set(ring.users)
-    left, _ = source_of(op.operands[0])
-    if left not in writer.plan.staged and not words:
+    both = sides(op, swapped=matrix.swapped)
+    if both[0][0] not in writer.plan.staged and not words:
         words = _words(writer, op)
-    lies = [across(writer.plan.staged[r], x, i) if (r := source_of(x)[0]) in writer.plan.staged else False
-            for i, x in enumerate(op.operands[:2])]  # fmt: skip
+    lies = [root in writer.plan.staged and across(writer.plan.staged[root], flipped, i)
+            for i, (root, flipped) in enumerate(both)]  # fmt: skip
     mt, nt, steps = matrix.tiles
     n = nt * 8
     columns = min(n, engine.most)
@@ -602,16 +647,50 @@ def _word(row: int, steps: int, per: int, w: int) -> str:
 def _words(writer: Compute, op: Op) -> str:
     """A computed left operand as words, fragment after fragment along K."""
     matrix = writer.plan.placement.products[op]
-    value = op.operands[0]
     assert matrix.a is not None
+    value, flipped = sides(op, swapped=matrix.swapped)[0]
     if value not in writer.held:
         writer.hold(value, writer.layout_of(value))
-    registers = lay.renaming(writer.held[value][1], matrix.a)
+    registers = as_it_lies(writer.held[value][1], flipped, matrix)
     if registers is None:
         raise InternalError(f"{value.name} does not lie as the engine takes it")
     return _pack(
         writer, value, _by_rows(registers, matrix.tiles[0], matrix.tiles[2]), BY_NAME[dtype_of(value)].bits
     )
+
+
+def _dealt(writer: Compute, op: Op, layout: lay.Tiled) -> Reader:
+    """How to read a broadcast of a vector that is dealt to the lanes of each group: through shared memory of the group."""
+    vector, relation = op.operands[0], related(op)
+    assert relation is not None
+    have, dtype = writer.layout_of(vector), dtype_of(vector)
+    read, c, size = writer.reader(vector, have), cexpr.ctype(dtype), BY_NAME[dtype].bytes
+    reduced = lay.reduction(layout, relation[2])
+    want = lay.with_axes(reduced.result, "col")
+    offsets = lay.register_offsets(want, "col")
+    if offsets is None:
+        raise InternalError(f"registers of {want} do not add to a coordinate")
+    at = f"smem + {writer.roles.dealt[op]} + group * {dealt_bytes(vector)}"
+    writer.line("kt_sync_lanes();  // all have read what was here before")
+    to = writer.fresh("to")
+    writer.line(f"const kt_smem {to} = {at};")
+    keep, condition = holders(replace(have, digits=have.digits[:-1]))  # of one group
+    for each, r in writer.each(keep, have.registers):
+        text = f"{each}kt_put({to} + ({writer.coordinate(have, 'col', r)}) * {size}, {c}({read(r)}));"
+        writer.line(f"if ({condition}) {text}" if condition else text)
+    writer.line("kt_sync_lanes();")
+    name, first = writer.fresh(f"{vector.name or 'vector'}_columns"), writer.fresh("dealt")
+    writer.line(f"const kt_smem {first} = kt_base({at} + {writer.coords(want)['col']} * {size});")
+    writer.line(f"{c} {name}[{want.registers}];")
+    if dtype == "float32" and all(run == (run[0], run[0] + 1) for run in lay.runs(want, "col", 2)):
+        place = writer.table([o * size for o in offsets[::2]], "two")
+        writer.line(
+            f"KT_EACH(two, {want.registers // 2}) KT_LOAD_FLOATS(2, {name}, two * 2, {first} + ({place}));"
+        )
+    else:
+        place = writer.table([o * size for o in offsets], "r")
+        writer.line(f"KT_EACH(r, {want.registers}) {name}[r] = kt_get<{c}>({first} + ({place}));")
+    return lambda r: f"{name}[{writer.table(reduced.into, r)}]"
 
 
 def _by_rows(registers: tuple[int, ...], mt: int, kt: int) -> list[int]:
@@ -622,13 +701,13 @@ def _by_rows(registers: tuple[int, ...], mt: int, kt: int) -> list[int]:
 
 def _described(writer: Compute, op: Op, position: int, lies: bool, name: str, lag: bool = False) -> str:
     """Name the descriptor of an operand in the slot of this pass, or of the one before."""
-    root, _ = source_of(op.operands[position])
+    matrix = writer.plan.placement.products[op]
+    root, _ = sides(op, swapped=matrix.swapped)[position]
     staged, ring = writer.plan.staged[root], _ring(writer, root)
     key = (root, position, lies)
     if key not in writer.descriptors:
         base = writer.descriptors[key] = writer.fresh(f"{root.name or 'tile'}_{'ab'[position]}")
         at = f"smem + {staged.offset}" if staged.offset else "smem"
-        matrix = writer.plan.placement.products[op]
         assert matrix.team is not None
         if position == 0 and writer.roles.teams > 1:
             step = _along(staged, lies, matrix.tiles[0] * lay.Tiled(matrix.team.d).shape[0])
@@ -658,7 +737,8 @@ def _along(staged: Staged, lies: bool, elements: int) -> int:
 
 def _stepped(writer: Compute, op: Op, position: int, lies: bool, first: int, steps: int, bytes: int) -> str:
     """What to add to a descriptor for step kk along K, from row (or column) `first` of the operand on."""
-    staged = writer.plan.staged[source_of(op.operands[position])[0]]
+    root, _ = sides(op, swapped=writer.plan.placement.products[op].swapped)[position]
+    staged = writer.plan.staged[root]
     rows, size = staged.shared.shape[0], staged.shared.itemsize
     start = _along(staged, lies, first)
     offsets = []
@@ -686,15 +766,16 @@ def _loop(writer: Writer, op: Op) -> None:
     arguments = {after: argument for argument, after, _ in carried}
     late = writer.roles.late.get(op)
     sums = _carried_sums(writer, op)
-    in_place = {x.result for x in (*sums, *([late] if late else []))}
+    ends = writer.roles.ends.get(op, [])
+    in_place = {x.result for x in (*sums, *ends, *([late] if late else []))}
     for ring in rings:  # slots that are handed back a pass later
         if late in ring.users and len(ring.users) > 1:
             writer.lagging.add(ring)
-        if set(ring.users) <= set(sums) or ring in writer.lagging:
+        if set(ring.users) <= set(sums) or ring in writer.lagging or set(ring.users) & set(ends):
             writer.kept[ring] = writer.fresh(f"{ring.name}_read")
             writer.line(f"int {writer.kept[ring]} = 0;")
     words = _late_words(writer, late) if late else ""
-    body = _Pass(late, sums, in_place, names, arguments, words, carried)
+    body = _Pass(late, sums, ends, in_place, names, arguments, words, carried)
     index, (lo, hi, step) = region.args[0], map(writer.scalar, op.operands[:3])
     name, count, passes = (writer.fresh(stem) for stem in (index.name or "index", "pass", "passes"))
     writer.line(
@@ -707,7 +788,7 @@ def _loop(writer: Writer, op: Op) -> None:
     writer.line(f"const kt_i64 {name} = {lo};")
     _pass(writer, region, body, first=True)
     writer.close()
-    if late:
+    if late or ends:
         writer.line("KT_ONCE")
     writer.open(f"for (int {count} = 1; {count} < {passes}; ++{count})")
     writer.line(f"const kt_i64 {name} = {_index(lo, count, step)};")
@@ -813,9 +894,7 @@ def _send(writer: Compute, scalars: Writer, out: Out, words: str) -> None:
     tile = out.store.operands[-1]
     map, axes = _out_map(writer, out)
     places = _places(scalars, out.store, shape(tile), axes)
-    matrix = next(
-        m for m in writer.plan.placement.products.values() if m.layout == writer.plan.placement.layouts[tile]
-    )
+    matrix = results(writer.plan.placement)[writer.plan.placement.layouts[tile]]
     assert matrix.team is not None
     rows, columns = lay.Tiled(matrix.team.d).shape[0], out.panel // 2
     mt, nt, _ = matrix.tiles
@@ -852,10 +931,11 @@ def _send(writer: Compute, scalars: Writer, out: Out, words: str) -> None:
 
 @dataclass
 class _Pass:
-    """What passes of a loop share: products started late or on carried sums, and where carried values are."""
+    """What passes of a loop share: products started late, on carried sums or at the end, and where carried values are."""
 
     late: Op | None
     sums: list[Op]
+    ends: list[Op]
     in_place: set[Value]
     names: dict[Value, str]
     arguments: dict[Value, Value]
@@ -866,15 +946,21 @@ class _Pass:
 def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
     before = len(writer.flights)
     heads = [op for op in region.ops if op in writer.plan.placement.products and _heads(writer, op)]
-    for (
-        op
-    ) in heads:  # they need staged tiles alone, and are under way while the threads do what stands between
-        _one(writer, op)
+    # They need staged tiles alone, and are under way while the threads do what stands between. Behind ends that are under
+    # way there are registers for one.
+    now, then = (heads[:1], heads[1:]) if body.ends else (heads, [])
+    for op in now:
+        _head(writer, op, body)
     if body.late and not first:
         _start(writer, body.late, body.names[body.late.result], _late_values(body), body.words)
     for op in region.ops:
         if op is body.late or op in heads:
             continue
+        if then and any(v is head.result for v in op.operands for head in heads):
+            _settle(writer, now[0].result)
+            for head in then:
+                _head(writer, head, body)
+            then = []
         if op in body.sums:
             name = body.names[op.result]
             _start(writer, op, name, {op.result, body.arguments[op.result]}, again=not first)
@@ -889,7 +975,7 @@ def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
                 for ring, kept in ((r, k) for r, k in writer.kept.items() if r not in writer.lagging):
                     writer.line(f"{kept} = {_slot(ring)};")
                     _advance(writer, ring)
-        else:
+        elif op not in body.ends:
             _one(writer, op)
     if body.late:
         _settle(writer, body.arguments[body.late.result])
@@ -902,7 +988,24 @@ def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
         writer.pending.pop(ring, None)
         writer.line(f"{writer.kept[ring]} = {_slot(ring)};")
         _advance(writer, ring)
-    _land(writer, max((i + 1 for i, f in enumerate(writer.flights) if f.op not in body.sums), default=0))
+    for op in body.ends:
+        for value in op.operands:
+            _settle(writer, value)
+        _start(writer, op, body.names[op.result], {op.result, body.arguments[op.result]})
+    under_way = {*body.sums, *body.ends}
+    _land(writer, max((i + 1 for i, f in enumerate(writer.flights) if f.op not in under_way), default=0))
+    if body.ends:  # what they read is handed back a pass later
+        for ring, kept in writer.kept.items():
+            writer.line(f"{kept} = {_slot(ring)};")
+            _advance(writer, ring)
+
+
+def _head(writer: Compute, op: Op, body: _Pass) -> None:
+    """Start a product that heads a pass."""
+    _one(writer, op)
+    if body.ends:
+        rings = [_ring(writer, source_of(v)[0]) for v in op.operands]
+        writer.flights[-1].again = next((r for r in rings if r.loop is not None), None)
 
 
 def _heads(writer: Compute, op: Op) -> bool:
