@@ -214,6 +214,10 @@ def gated(gate: Array, up: Array, function: str = "none", **_: Any) -> Outputs:
     return {"y": ACTIVATIONS[function](gate) * up}
 
 
+def copy(x: Array, wider: int = 0, **_: Any) -> Outputs:
+    return {"y": np.concatenate([x, np.zeros((*x.shape[:-1], wider))], -1)}
+
+
 def add(a: Array, b: Array, **_: Any) -> Outputs:
     return {"y": a + b}
 

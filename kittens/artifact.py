@@ -12,6 +12,7 @@ import json
 import os
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,13 +32,22 @@ class TileMap:
     """How hardware that knows a tensor's extents and strides copies tiles of it: what a parameter of kind "map" holds.
 
     axes: of the tensor, from the contiguous one outwards. box: the elements of a copied tile along each of them. swizzle:
-    bytes within which 16-byte parts of a row change places in shared memory (32, 64 or 128; 0: they do not).
+    bytes within which 16-byte parts of a row change places in shared memory (32, 64 or 128; 0: they do not). cut: of a tensor
+    with fewer rows than the box no more are copied than it has, in eights.
     """
 
     tensor: str
     axes: tuple[int, ...]
     box: tuple[int, ...]
     swizzle: int
+    cut: bool = False
+
+    def copied(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The box for a tensor of this shape; its rows are those of `kt_cut_rows` in kernels."""
+        if not self.cut:
+            return self.box
+        columns, rows, *others = self.box
+        return (columns, min(rows, max(-(-shape[self.axes[1]] // 8) * 8, 8)), *others)
 
 
 @dataclass(frozen=True)
@@ -183,7 +193,11 @@ def from_bytes(data: bytes, name: str = "this") -> Artifact:
 def _parameter(about: dict[str, Any]) -> Parameter:
     """A parameter from what `asdict` and JSON made of it."""
     of = about.pop("map")
-    tile = None if of is None else TileMap(of["tensor"], tuple(of["axes"]), tuple(of["box"]), of["swizzle"])
+    tile = (
+        None
+        if of is None
+        else TileMap(of["tensor"], tuple(of["axes"]), tuple(of["box"]), of["swizzle"], of["cut"])
+    )
     return Parameter(**about, map=tile)
 
 

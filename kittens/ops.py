@@ -2,9 +2,10 @@
 kernel.
 
 Arrays are whatever an installed backend takes (NumPy arrays always). Outputs are new arrays of the library
-and device of the first input, unless `out=` names one. Inputs are never copied or converted: strides, such as
-those of the view `a.T`, are passed on, and what a kernel cannot take is refused. `on=` names a target; the
-default is where the arrays live. `tune=` sets tunables of the kernel, as in tune={"BM": 128}.
+and device of the first input, unless `out=` names one. Inputs are never converted: strides, such as those of
+the view `a.T`, are passed on, and what a kernel cannot take is refused. Nor are they copied, but by `matmul` in
+the case that it describes. `on=` names a target; the default is where the arrays live. `tune=` sets tunables
+of the kernel, as in tune={"BM": 128}.
 
 Floats are float32, float16 and bfloat16, unless said otherwise. Arithmetic is in float32, results are rounded
 once.
@@ -19,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from kittens import kernels
+from kittens import kernels, plugins
 from kittens.arguments import TensorArg, adopt
 from kittens.dtypes import (
     ALL,
@@ -41,6 +42,7 @@ from kittens.kernels.products import MX_BLOCK
 from kittens.kernels.stacks import ACTIVATIONS
 from kittens.opset.product import accumulator
 from kittens.recording import empty, launch, operation
+from kittens.runtime import choose_target
 from kittens.targets import Target
 
 Array = Any  # of any library
@@ -224,6 +226,10 @@ def matmul(
     Two arrays of float8_e8m0fnu, (..., M, K/32) and (..., K/32, N), are the block scales of MXFP8. The result
     is of `dtype`: by default that of a, bfloat16 for float8, and for integers int32, or float32 if there are
     scales, bias or activation.
+
+    Some targets read large operands much faster if rows begin at multiples of some bytes (16 on NVIDIA's Hopper, where
+    2^27 multiplications make a product of 16-bit floats large). An operand whose rows do not is copied first, to new memory
+    of its size and at most that many bytes a row more. The result is the same.
     """
     products = (*FLOATS, *FLOAT8, int8, uint8)
     x, y = _array(a, "a", products, least=2), _array(b, "b", products, least=2)
@@ -259,6 +265,7 @@ def matmul(
     result = c
     if y.ndim == 2 and x.ndim > 2 and plain:  # one product of all rows
         left, result = _stacks(a, c)
+    left, right = _spaced(left, right, result, on)
     launch(
         kernels.matmul,
         left,
@@ -272,6 +279,38 @@ def matmul(
         **(tune or {}),
     )
     return c
+
+
+def _spaced(a: Array, b: Array, c: Array, on: On) -> tuple[Array, Array]:
+    """The operands of a product, or copies of those whose rows begin where the target had better not read them."""
+    arguments = {"a": adopt(a, "a"), "b": adopt(b, "b"), "c": adopt(c, "c")}
+    step = plugins.manager().hook.kittens_row_bytes(
+        target=choose_target(arguments, on), kernel=kernels.matmul.name, arguments=arguments
+    )
+    return (_respaced(a, step, on), _respaced(b, step, on)) if step else (a, b)
+
+
+def _respaced(x: Array, step: int, on: On) -> Array:
+    """An array of at least two axes, or a copy of it whose rows begin at multiples of `step` bytes. Rows are the last axis, or
+    the one before if that is contiguous. Arrays that repeat elements are not copied, nor those that no backend makes.
+    """
+    array = adopt(x, "an array")
+    assert isinstance(array, TensorArg)
+    size = array.dtype.bytes
+    apart = [s for n, s in zip(array.shape, array.strides, strict=True) if s != 1 and n > 1]
+    if 0 in array.shape or 0 in apart or (
+        array.alignment >= step and len(apart) < array.ndim and all(s * size % step == 0 for s in apart)
+    ):  # fmt: skip
+        return x
+    turned = array.strides[-1] != 1 == array.strides[-2]
+    view = x.swapaxes(-1, -2) if turned else x
+    *lead, rows, n = (*array.shape[:-2], array.shape[-1], array.shape[-2]) if turned else array.shape
+    room = empty(x, (*lead, rows, -(-n * size // step) * step // size), array.dtype)
+    if room is None:
+        return x
+    launch(kernels.copy, view, room, on=on)
+    whole = room[..., :n]
+    return whole.swapaxes(-1, -2) if turned else whole
 
 
 def _scales(a_scale: Array, b_scale: Array, a: TensorArg, b: TensorArg) -> tuple[Array, Array]:

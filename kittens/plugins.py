@@ -68,6 +68,12 @@ class Hooks:
         """More values for the tunables of a kernel, by name, that are worth trying on the target."""
 
     @hookspec(firstresult=True)
+    def kittens_row_bytes(self, target: Target, kernel: str, arguments: dict[str, Any]) -> int | None:
+        """Bytes of which the rows of a kernel's operands should begin at multiples, so much that copying those pays which do
+        not; None where it does not.
+        """
+
+    @hookspec(firstresult=True)
     def kittens_architecture(self, target: Target) -> str | None:
         """The architecture that a target means on this machine, where its name leaves it open."""
 

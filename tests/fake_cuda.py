@@ -259,6 +259,7 @@ def install(monkeypatch: Any, count: int = 1) -> Iterator[Fake]:
             funcGetAttribute=lambda *_: 0,
         ),
         runtime=types.SimpleNamespace(
+            streamIsCapturing=lambda stream: False,
             CUDARuntimeError=CUDARuntimeError,
             getDeviceCount=lambda: fake.count,
             getDevice=lambda: fake.device,

@@ -118,6 +118,7 @@ def test_halves_of_rows_are_loaded_and_stored_in_sixteen_bytes() -> None:
     assert text.count("KT_FETCH_VECTOR(kt_u16, 8,") == 2
     assert text.count("KT_STORE_VECTOR(kt_u16, 8,") == 2
     assert "kt_get_global<kt_u16>" not in text
+    assert "kt_limit_if(" in text and "? kt_limit(" not in text  # no branch between the loads
 
 
 def test_pairs_of_columns_are_turned_in_registers() -> None:

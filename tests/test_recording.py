@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -14,6 +15,7 @@ from fake_cuda import Fake, Tensor, aligned, install, ndarray
 
 import kittens as kt
 from kittens import ops
+from kittens.backends.cuda import counters, tunables
 from kittens.kernels import activation
 
 BF16 = ml_dtypes.bfloat16
@@ -21,6 +23,7 @@ BF16 = ml_dtypes.bfloat16
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+    monkeypatch.setattr(counters, "_zeroed", lambda size, index: SimpleNamespace(ptr=0xC000))
     yield from install(monkeypatch)
     for name in ops.__all__:
         getattr(ops, name).calls.clear()
@@ -126,6 +129,21 @@ def test_repeated_calls_launch_the_same(cuda: Fake, of: str, name: str, make: An
         assert type(x) is type(y) and x.host.dtype == y.host.dtype and x.host.strides == y.host.strides
     if "out" in named:
         assert result is named["out"]
+
+
+def test_copies_of_operands_are_part_of_what_is_remembered(
+    cuda: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tunables, "_WORTH_COPIES", 1)
+    for _ in range(3):
+        cuda.started.clear()
+        x, y = a(67, 93, dtype=BF16), a(93, 96, dtype=BF16)
+        ops.matmul(x, y)
+        first, second = cuda.started
+        assert [cuda.artifacts[s.function].kernel for s in (first, second)] == ["copy", "matmul"]
+        assert first.parameters["x"] == at(x)
+    (pattern,) = ops.matmul.calls.patterns.values()
+    assert len(pattern.calls) == 1
 
 
 def test_no_operation_is_a_step_of_another() -> None:

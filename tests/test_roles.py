@@ -307,10 +307,10 @@ FAULTS = {
     "a slot is filled while it is read": ("kt_bar_wait(a_empty + a_slot * 8, a_phase);", ""),
     "the phase does not flip": ("a_slot = 0; a_phase ^= 1;", "a_slot = 0;"),
     "fewer bytes are announced than come": (
-        "kt_bar_expect(a_full + a_slot * 8, 8192);",
-        "kt_bar_expect(a_full + a_slot * 8, 4096);",
+        "kt_bar_expect(a_full + a_slot * 8, cut_rows * 64 + 4096);",
+        "kt_bar_expect(a_full + a_slot * 8, cut_rows * 64);",
     ),
-    "the copies see no plain writes": ("kt_fence_async();", ""),
+    "the copies see no plain writes": ("kt_fence_async();\n        kt_sync_lanes();", "kt_sync_lanes();"),
     "a descriptor's stride is wrong": (", 16, 512, 64)", ", 16, 1024, 64)"),
     "a step along K is wrong": ("kt_desc(kk * 2)", "kt_desc(kk * 4)"),
     "results are read while sums are under way": ("kt_engine_wait<0>(acc);", ""),

@@ -95,6 +95,15 @@ def kittens_tunables(target: Target, kernel: str, arguments: dict[str, Any]) -> 
 
 
 @hookimpl
+def kittens_row_bytes(target: Target, kernel: str, arguments: dict[str, Any]) -> int | None:
+    if target.backend != "cuda":
+        return None
+    from kittens.backends.cuda.tunables import row_bytes
+
+    return row_bytes(target, kernel, arguments)
+
+
+@hookimpl
 def kittens_candidates(
     target: Target, kernel: str, arguments: dict[str, Any]
 ) -> dict[str, tuple[int, ...]] | None:

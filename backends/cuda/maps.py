@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +48,7 @@ def mapper(tile: TileMap, tensor: TensorArg, spare: Callable[[], int]) -> Callab
     if reason:
         raise CheckError(f"no tensor map: {reason}")
     size, empty = tensor.dtype.bytes, 0 in tensor.shape
+    tile = dataclasses.replace(tile, box=tile.copied(tensor.shape))
     extents = [1 if empty else tensor.shape[a] for a in tile.axes]
     # The stride of an axis of one element is never used, but has to be legal.
     strides = [16 if n == 1 else tensor.strides[a] * size for a, n in zip(tile.axes, extents, strict=True)]

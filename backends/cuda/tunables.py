@@ -22,6 +22,7 @@ _WIDE: dict[str, tuple[str, dict[str, int]]] = {
     "activation": ("y", {"BM": 8, "BN": 1024}),
     "add": ("y", {"BM": 4, "BN": 1024}),
     "gated": ("y", {"BM": 8, "BN": 512}),
+    "copy": ("y", {"BM": 4, "BN": 1024}),
     "cross_entropy_forward": ("x", {"BM": 1, "BN": 2048}),
     "cross_entropy_backward": ("x", {"BM": 4, "BN": 1024}),
     "embedding": ("table", {"BN": 1024}),
@@ -33,7 +34,7 @@ def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str,
     engine = _architecture(target) == "sm_90a"
     if kernel == "matmul":
         a, b = arguments["a"], arguments["b"]
-        return _matmul_by_engine(a, b) if engine and _copied(a, b) else _matmul(a, b)
+        return _matmul_by_engine(arguments) if engine and _copied(a, b) else _matmul(a, b)
     if kernel.startswith("attention_") and "q" in arguments:
         q, v = arguments["q"], arguments["v"]
         mapped = [arguments[n] for n in ("q", "k", "v", "do") if n in arguments]
@@ -74,16 +75,40 @@ def _copied(*tensors: TensorArg) -> bool:
     )
 
 
+#: Multiplications of a product from which on a copy of its operands is cheaper than tiles copied element by element.
+_WORTH_COPIES = 1 << 27
+
+
+def row_bytes(target: Target, kernel: str, arguments: dict[str, Any]) -> int | None:
+    """What the engine's copies ask of rows, for products so large that operands of other rows had better be copied before."""
+    if kernel != "matmul" or _architecture(target) != "sm_90a":
+        return None
+    a, b = arguments["a"], arguments["b"]
+    here = target.simulated or all(x.target is not None and x.target.backend == "cuda" for x in (a, b))
+    if not here or a.dtype != b.dtype or a.dtype.name not in ("bfloat16", "float16"):
+        return None
+    return 16 if math.prod(a.shape) * b.shape[-1] >= _WORTH_COPIES else None
+
+
 #: Programs that fill an H200's 132 processors, or nearly.
 _FULL = 100
 
 
-def _matmul_by_engine(a: TensorArg, b: TensorArg) -> dict[str, int]:
-    """The largest tiles of which there are enough; of few rows, narrow ones, each of which reads its columns of b alone."""
+def _matmul_by_engine(arguments: dict[str, Any]) -> dict[str, int]:
+    """The largest tiles of which there are enough; of few rows, narrow ones, each of which reads its columns of b alone.
+
+    A result that is stored two bytes at a time, and what it is computed from, takes too many registers in wide ones.
+    """
+    a, b, c = (arguments[name] for name in "abc")
     m, n = a.shape[-2], b.shape[-1]
+    scaled = arguments["a_scale"] is not None or arguments["b_scale"] is not None
+    more = arguments["bias"] is not None or arguments["activation"] != "none"
+    widest = 256
+    if c.dtype.bits < 32 and not _copied(c):
+        widest >>= scaled + more + (c.strides[-1] != 1)
     batch = math.prod(a.shape[:-2])
     for bm, bn, bk in ((128, 256, 64), (128, 128, 64), (128, 64, 128)):
-        if -(-m // bm) * -(-n // bn) * batch >= _FULL and m > bm // 2:
+        if bn <= widest and -(-m // bm) * -(-n // bn) * batch >= _FULL and m > bm // 2:
             return {"BM": bm, "BN": bn, "BK": bk}
     return {"BM": 128 if m > 64 else 64, "BN": 64, "BK": 128}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -421,6 +422,13 @@ def _pointwise() -> Iterator[Case]:
 
             yield _case(kernels.activation, f"{dtype}/{function}", one, 90000.0, function=function)
             yield _case(kernels.gated, f"{dtype}/{function}", two, 30000.0, function=function)
+        for wider in (0, 5):
+
+            def same(rng, dtype=dtype, wider=wider):
+                return {"x": In(normal(rng, (2, 30, 299), dtype)), "y": Out(dtype, (2, 30, 299 + wider))}
+
+            book = functools.partial(textbook.copy, wider=wider)
+            yield _case(kernels.copy, f"{dtype}/{wider}-wider", same, 20000.0, book)
         for shape in ((33, 300), (300,), (1, 33, 300)):
 
             def three(rng, dtype=dtype, shape=shape):

@@ -95,6 +95,7 @@ class Roles:
     the products of computed operands that add to carried sums, which are under way when the next pass begins. dealt: the
     broadcasts of vectors that lanes of a group read from each other, and where in shared memory. out: where in
     shared memory results pass, two buffers a group. cluster: blocks whose programs are neighbours along the grid's first axis.
+    cut: a tile of which no rows are copied that its tensor does not have: there the slots are zeros from the start.
     turns: through which the copying team tells the others which programs it has drawn, if blocks draw them.
     """
 
@@ -106,6 +107,7 @@ class Roles:
     outs: dict[Op, Out] = field(default_factory=dict)
     out: int = 0
     cluster: int = 1
+    cut: Staged | None = None
     turns: Ring | None = None
     end: int = 0  # of slots and barriers in shared memory
 

@@ -90,8 +90,26 @@ def assign(function: Function, machine: Machine) -> Plan | None:
         plan.roles = Roles(teams, rings, late, ends, dict.fromkeys(_dealt(plan), 0), ways)
         if fit(plan, _SPARE):
             _share(plan, products)
+            _cut(plan, products)
             return plan
     return None
+
+
+#: Columns of a result up to which its block reads as much of the left operand as of the right one, or more.
+_NARROW = 64
+
+
+def _cut(plan: Plan, products: list[Op]) -> None:
+    """Copy no rows of a narrow product's left operand that it does not have: engines take long to fill them with zeros."""
+    roles = plan.roles
+    assert roles is not None
+    if len(products) != 1 or shape(products[0].result)[1] > _NARROW:
+        return
+    value, _ = source_of(products[0].operands[0])
+    for ring in roles.rings:
+        for tile in ring.tiles:
+            if tile.load.result is value and ring.loop is not None and not tile.flipped and not ring.common:
+                roles.cut = tile
 
 
 #: Elements of a result from which on blocks share copies: smaller ones belong to grids too small for it to pay.

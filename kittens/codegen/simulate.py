@@ -101,7 +101,9 @@ def simulate(
             return outputs[name]
 
         def mapped(map: TileMap, argument: TensorArg, pointer: Any = pointer) -> Any:
-            return MappedArray(pointer(map.tensor, argument), map.axes, map.box, map.swizzle)
+            return MappedArray(
+                pointer(map.tensor, argument), map.axes, map.copied(argument.shape), map.swizzle
+            )
 
         given = values(artifact.parameters, arguments, grid, pointer, mapped)
         if artifact.packed:

@@ -108,6 +108,7 @@ _WORDS = {
     "rows",
     "rank",
     "counter",
+    "cut_rows",
     "asm",
     "typeid",
     "using",

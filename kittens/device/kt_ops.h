@@ -78,11 +78,22 @@ KT_FN kt_i32 kt_limit(kt_i64 coordinate, kt_i32 size, kt_i64 extent) {
   if (KT_HIGH(coordinate) < 0 || high < 0) return 0;
   return high > 0 || kt_u32(left) >= kt_u32(size) ? size : kt_i32(left);
 }
+// The same where `yes` holds, else 0, with no branch: what views of several tensors load may follow each other.
+KT_FN kt_i32 kt_limit_if(bool yes, kt_i64 coordinate, kt_i32 size, kt_i64 extent) {
+  kt_i64 left = extent - coordinate * size;
+  kt_i32 high = KT_HIGH(left);
+  kt_u32 low = high != 0 ? 0xffffffffu : kt_u32(left);
+  return !yes || (high | KT_HIGH(coordinate)) < 0 ? 0 : kt_i32(low < kt_u32(size) ? low : kt_u32(size));
+}
 // Where the tile at a coordinate begins, for engines that take 32 bits; what lies further out is outside of any tensor.
 KT_FN kt_i32 kt_position(kt_i64 coordinate, kt_i32 size) {
   const kt_i64 most = 0x7fff0000, near = coordinate < -most ? -most : coordinate > most ? most : coordinate;
   const kt_i64 at = near * size;
   return at < -most ? kt_i32(-most) : at > most ? kt_i32(most) : kt_i32(at);
+}
+// Rows of a tile that are copied from a tensor with so many, in eights.
+KT_FN kt_i32 kt_cut_rows(kt_i64 extent, kt_i32 rows) {
+  return extent >= rows ? rows : extent > 8 ? (kt_i32(extent) + 7) & ~7 : 8;
 }
 // Passes of a loop from lo to below hi, where a device counts them in 32 bits.
 KT_FN kt_i32 kt_passes(kt_i64 lo, kt_i64 hi, kt_i64 step) { return hi <= lo ? 0 : kt_i32((hi - lo - 1) / step + 1); }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kittens.kernels.attention import attention_forward
 from kittens.kernels.attention_backward import attention_backward_kv, attention_backward_q, attention_delta
 from kittens.kernels.norms import dropout_residual_layer_norm, l2_normalize, layer_norm, rms_norm
-from kittens.kernels.pointwise import activation, add, gated
+from kittens.kernels.pointwise import activation, add, copy, gated
 from kittens.kernels.products import matmul
 from kittens.kernels.rotations import rotary
 from kittens.kernels.sequences import embedding, mean_pool
@@ -13,7 +13,7 @@ from kittens.kernels.softmaxes import cross_entropy_backward, cross_entropy_forw
 
 __all__ = [
     "activation", "add", "attention_backward_kv", "attention_backward_q", "attention_delta",
-    "attention_forward", "cross_entropy_backward", "cross_entropy_forward", "dropout_residual_layer_norm",
-    "embedding", "gated", "l2_normalize", "layer_norm", "matmul", "mean_pool", "rms_norm", "rotary",
-    "softmax",
+    "attention_forward", "copy", "cross_entropy_backward", "cross_entropy_forward",
+    "dropout_residual_layer_norm", "embedding", "gated", "l2_normalize", "layer_norm", "matmul", "mean_pool", "rms_norm",
+    "rotary", "softmax",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Element by element: activations, gates, sums. Stacks (..., M, N) of any strides, in float32."""
+"""Element by element: activations, gates, sums, copies. Stacks (..., M, N) of any strides, in float32."""
 
 from __future__ import annotations
 
@@ -29,6 +29,14 @@ def gated(gate, up, y, *, function, BM=ROWS, BN=COLUMNS):
     gate, up, y = (part(t, z, y, same=True) for t in (gate, up, y))
     g = ACTIVATIONS[function](wide(kt.load(gate, (i, j), (BM, BN))))
     kt.store(y, (i, j), g * wide(kt.load(up, (i, j), (BM, BN))))
+
+
+@kt.kernel(grid=block_grid)
+def copy(x, y, *, BM=ROWS, BN=COLUMNS):
+    """y = x, and zeros in the rows and columns of y that x does not have."""
+    i, j, z = kt.program_id()
+    x, y = (part(t, z, y, same=True) for t in (x, y))
+    kt.store(y, (i, j), kt.load(x, (i, j), (BM, BN)))
 
 
 @kt.kernel(grid=block_grid)

@@ -76,11 +76,18 @@ def inline(writer: Writer, value: Value, env: dict[Value, str]) -> str:
 
 
 def window(
-    writer: Writer, op: Op, extents: Sequence[int], env: dict[Value, str], alive: str = ""
+    writer: Writer,
+    op: Op,
+    extents: Sequence[int],
+    env: dict[Value, str],
+    alive: str = "",
+    *,
+    straight: bool = False,
 ) -> tuple[Resolved, str, list[Limit]]:
     """Where a tile lies: its view, the name of the address of its first element, and how far each axis is inside.
 
-    Nothing is inside unless `alive`, a condition: then, and unless the view is one, the first axis is not.
+    Nothing is inside unless `alive`, a condition: then, and unless the view is one, the first axis is not. straight: with no
+    branch on such conditions, so that the loads of several tiles follow each other.
     """
     view = resolve(op.operands[0], lambda v: inline(writer, v, env))
     tensor = view.parameter.type
@@ -96,7 +103,10 @@ def window(
         text = f"kt_limit({c}, {n}, {axis.extent})" if known is None else str(known)
         whole = divides(n, axis) if known is None else known in (0, n)
         if conditions and not limits:
-            text = f"{' && '.join(conditions)} ? {text} : 0"
+            every = " && ".join(conditions)
+            text = (
+                f"kt_limit_if({every}, {c}, {n}, {axis.extent})" if known is None else f"{every} ? {text} : 0"
+            )
         if known is None or " " in text:
             name = writer.fresh("limit")
             writer.line(f"const int {name} = {text};")
@@ -351,7 +361,7 @@ def tile_memory(
     keep: Sequence[int] | None = None,
 ) -> None:
     """Load a tile into registers, or store it, in the widest pieces that alignment and layout allow."""
-    view, at, limits = window(writer, op, shape(tile), {})
+    view, at, limits = window(writer, op, shape(tile), {}, straight=True)
     size = BY_NAME[dtype_of(tile)].bytes
     extents = shape(tile)
     tensor = view.parameter.type

@@ -21,7 +21,7 @@ from kittens.codegen.machine import Engine, Instruction
 from kittens.codegen.placement import dtype_of, is_tile, related, shape, sides, source_of
 from kittens.codegen.plan import OUT_BYTES, Out, Plan, Ring, Roles, Staged
 from kittens.codegen.roles import across, as_it_lies, axes_of, dealt_bytes, fit, results, sums_carried
-from kittens.codegen.views import cname
+from kittens.codegen.views import cname, extent_text
 from kittens.dtypes import BY_NAME
 from kittens.errors import InternalError, UnavailableError
 from kittens.ir import Op, Region, TensorType, Value, base
@@ -29,7 +29,19 @@ from kittens.ir import Op, Region, TensorType, Value, base
 Handler = Callable[[Writer, Op], None]
 
 #: Names that the text of roles gives itself: no value of the program may have them.
-_OURS = {"team", "programs", "rows", "rank", "counter", "panel", "to", "turn_0", "turn_1", "turn_2"}
+_OURS = {
+    "team",
+    "programs",
+    "rows",
+    "rank",
+    "counter",
+    "cut_rows",
+    "panel",
+    "to",
+    "turn_0",
+    "turn_1",
+    "turn_2",
+}
 
 
 @dataclass(eq=False)
@@ -188,7 +200,9 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
             f"    {each}kt_bar_init({ring.name}_empty{at}, {plan.placement.groups * (roles.cluster if ring.common else 1)});"
         )
     meet = "kt_cluster_sync();" if roles.cluster > 1 else "kt_barrier();"
-    text += ["    kt_bar_fence();", "  }", f"  {meet}"]
+    text += ["    kt_bar_fence();", "  }"]
+    text += _zeros(plan, threads) if roles.cut is not None else []
+    text.append(f"  {meet}")
     text += ["  kt_after_previous();", "  kt_next_may_start();"]
     if roles.cluster > 1:
         text.append("  const int rank = int(kt_cluster_rank());")
@@ -357,7 +371,7 @@ def _slice(writer: Writer, region: Region, wanted: set[Op], maps: dict[TileMap, 
             if not any(s.load in started for s in ring.tiles):
                 writer.locate(op)
                 writer.line(f"kt_bar_wait({_bar(ring, 'empty')}, {ring.name}_phase);")
-                writer.line(f"kt_bar_expect({_bar(ring, 'full')}, {ring.bytes});")
+                writer.line(f"kt_bar_expect({_bar(ring, 'full')}, {_bytes(ring, roles.cut)});")
             started.add(op)
             _copy(writer, ring, next(s for s in ring.tiles if s.load is op), maps)
             if all(s.load in started for s in ring.tiles):
@@ -368,6 +382,38 @@ def _slice(writer: Writer, region: Region, wanted: set[Op], maps: dict[TileMap, 
             writer.close()
         elif op in wanted or (roles.turns is not None and op.name == "program_id"):
             _write(writer, op)
+
+
+def _bytes(ring: Ring, cut: Staged | None) -> str:
+    """The bytes that come to a slot."""
+    if cut is None or cut not in ring.tiles:
+        return str(ring.bytes)
+    row = cut.shared.shape[1] * cut.shared.itemsize
+    return added(f"cut_rows * {row}", ring.bytes - cut.shared.shape[0] * row)
+
+
+def _zeros(plan: Plan, threads: int) -> list[str]:
+    """The lines that fill rows with zeros, in all slots, which no copy will."""
+    assert plan.roles is not None and plan.roles.cut is not None
+    tile = plan.roles.cut
+    (ring,) = (r for r in plan.roles.rings if tile in r.tiles)
+    found = axes_of(tile.load.operands[0])
+    assert found is not None
+    parameter, axes = found
+    extent = extent_text(parameter, axes.index(0))
+    (rows, columns), width = tile.shared.shape, tile.width
+    panels = columns * tile.shared.itemsize // width
+    to = added(
+        f"smem + cut_rows * {width} + slot * {ring.slot_bytes} + panel * {rows * width} + i * 16", tile.offset
+    )
+    return [
+        f"  const int cut_rows = kt_cut_rows({extent}, {rows});  // that are copied of a tile: the others are zeros",
+        f"  for (int slot = 0; slot < {ring.depth}; ++slot)",
+        f"    for (int panel = 0; panel < {panels}; ++panel)",
+        f"      for (int i = int(kt_thread()); i < ({rows} - cut_rows) * {width // 16}; i += {threads})",
+        f"        kt_st_shared_b128({to}, kt_u32x4{{0, 0, 0, 0}});",
+        "  kt_fence_async();",
+    ]
 
 
 def _passes(writer: Writer, op: Op) -> None:
@@ -391,8 +437,8 @@ def _copy(writer: Writer, ring: Ring, staged: Staged, maps: dict[TileMap, Parame
     op, size = staged.load, staged.shared.itemsize
     rows, cols = staged.shared.shape
     columns = staged.width // size
-    found = axes_of(op.operands[0])
-    assert found is not None
+    found, roles = axes_of(op.operands[0]), writer.plan.roles
+    assert found is not None and roles is not None
     parameter, axes = found
     assert isinstance(parameter.type, TensorType)
     order = _order(axes, int(not staged.flipped), int(staged.flipped))
@@ -403,7 +449,7 @@ def _copy(writer: Writer, ring: Ring, staged: Staged, maps: dict[TileMap, Parame
     by_rows = parts > 1 and panels % parts != 0
     if by_rows:
         box = (columns, rows // parts, *box[2:])
-    map = _map(writer, maps, TileMap(parameter.name, order, box, staged.width))
+    map = _map(writer, maps, TileMap(parameter.name, order, box, staged.width, staged is roles.cut))
     at = f"smem + {staged.offset}" if staged.offset else "smem"
     if ring.depth > 1:
         at += f" + {_slot(ring)} * {ring.slot_bytes}"
