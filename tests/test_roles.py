@@ -206,6 +206,41 @@ def whole_numbers_out(a: Any, b: Any, n: Any, c: Any) -> None:
     kt.store(c, (i, j), x.to(c.dtype))
 
 
+@kt.kernel(grid=lambda c: (1, kt.cdiv(c.shape[1], 128)))
+def stores_of_one_panel_and_two(a: Any, b: Any, n: Any, c: Any, d: Any) -> None:
+    i, j = kt.program_id()
+    narrow = kt.load(a, (0, 0), (64, 64)) @ kt.load(b, (0, j), (64, 64))
+    wide = kt.load(a, (0, 1), (64, 64)) @ kt.load(b, (1, j), (64, 128))
+    kt.store(d, (i, j), narrow)
+    kt.store(c, (i, j), wide)
+
+
+@kt.kernel(grid=lambda c: (kt.cdiv(c.shape[0], 64) + 1,))
+def store_before_the_first_row(a: Any, b: Any, c: Any) -> None:
+    i = kt.program_id(order="descending")
+    kt.store(c, (i - 1, 0), kt.load(a, (i, 0), (64, 64)) @ kt.load(b, (0, 0), (64, 128)))
+
+
+@SIM
+def test_a_store_that_is_outside_counts_as_one() -> None:
+    rng = np.random.default_rng(6)
+    a, b, c = small(rng, 1024, 64), small(rng, 64, 128), np.zeros((960, 128), np.float16)
+    assert len(store_before_the_first_row.plan("cuda:sm_90a", a, b, c).roles.outs) == 1
+    store_before_the_first_row(a, b, c, on=TARGET)
+    np.testing.assert_array_equal(c, a[64:].astype(np.float32) @ b)
+
+
+@SIM
+def test_a_store_waits_for_the_buffers_of_the_one_before() -> None:
+    rng = np.random.default_rng(5)
+    a, b = small(rng, 64, 128), small(rng, 128, 384)
+    c, d = np.zeros((64, 384), np.float16), np.zeros((64, 192), np.float16)
+    assert len(stores_of_one_panel_and_two.plan("cuda:sm_90a", a, b, a, c, d).roles.outs) == 2
+    stores_of_one_panel_and_two(a, b, a, c, d, on=TARGET)
+    np.testing.assert_array_equal(d, a[:, :64].astype(np.float32) @ b[:64, :192])
+    np.testing.assert_array_equal(c, a[:, 64:].astype(np.float32) @ b[64:])
+
+
 @kt.kernel(grid=lambda team: (kt.cdiv(team.shape[0], 128), kt.cdiv(team.shape[1], 256)))
 def named_like_the_text(rows: Any, rank: Any, a_full: Any, team: Any) -> None:
     panel, programs = kt.program_id()

@@ -931,11 +931,12 @@ def _send(writer: Compute, scalars: Writer, out: Out, words: str) -> None:
         f"const int {', '.join(f'{name} = {place}' for name, place in zip(at, places, strict=True))};"
     )
     many = shape(tile)[1] // columns
+    # Of an odd number of panels the last one goes through the buffer that the next ones, or the next store, begin with.
+    odd = any(shape(o.store.operands[-1])[1] // (o.panel // 2) % 2 for o in writer.roles.outs.values())
     for i in range(mt):
         writer.open(f"KT_EACH(panel, {many})")
         writer.line(f"const kt_smem to = {buffer} + panel % 2 * {OUT_BYTES};")
-        # Of an odd number of panels the last one goes through the buffer that the next store begins with.
-        writer.line(f"if (lane == 0) kt_tile_wait_read<{0 if many % 2 else 1}>();")
+        writer.line(f"if (lane == 0) kt_tile_wait_read<{0 if odd else 1}>();")
         writer.line("kt_sync_lanes();")
         base = added(f"panel * {pieces * 4} + piece * 4", i * nt * 2)
         put = writer.engine.put(f"to + ({offset})", [f"{words}[{added(base, w)}]" for w in range(4)])
@@ -943,9 +944,9 @@ def _send(writer: Compute, scalars: Writer, out: Out, words: str) -> None:
         writer.line("kt_fence_async();")
         writer.line("kt_sync_lanes();")
         where = [f"{at[0]} + panel * {columns}", added(at[1], first, i * rows), *at[2:]]
-        # The engine takes no negative places, where nothing of the tile is inside.
-        writer.open(f"if (lane == 0 && ({' | '.join(at)}) >= 0)")
-        writer.line(f"kt_tile_store({map}, to, {', '.join(where)});")
+        # The engine takes no negative places, where nothing of the tile is inside. Copies are counted, made or not.
+        writer.open("if (lane == 0)")
+        writer.line(f"if (({' | '.join(at)}) >= 0) kt_tile_store({map}, to, {', '.join(where)});")
         writer.line("kt_tile_commit();")
         writer.close()
         writer.close()
