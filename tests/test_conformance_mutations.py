@@ -89,8 +89,13 @@ TEXTS = {
         "",
         "float32/1x1x1x64x64x64x64/None:None",
     ),
-    "sum not rescaled": (kernels.attention_forward, "l = l * alpha +", "l = l +", "float32/blocks"),
-    "accumulator not rescaled": (kernels.attention_forward, "acc * alpha[:, None]", "acc", "float32/blocks"),
+    "sum not rescaled": (kernels.attention_forward, "l = l * alpha +", "l = l +", "float32/blocks-sharp"),
+    "accumulator not rescaled": (
+        kernels.attention_forward,
+        "acc * alpha[:, None]",
+        "acc",
+        "float32/blocks-sharp",
+    ),
     "variance over n - 1": (
         kernels.layer_norm,
         "mean_square(block, n,",

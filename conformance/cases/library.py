@@ -351,6 +351,18 @@ def _attentions() -> Iterator[Case]:
         yield _case(
             kernels.attention_forward, detail, make, 5e6, scale=0.125, left=None, right=0, BM=64, BN=32
         )
+        make = _attention(dtype, (1, 1, 1, 140, 140, 64, 64), 2.0)  # maxima grow from block to block
+        yield _case(
+            kernels.attention_forward,
+            f"{detail}-sharp",
+            make,
+            5e6,
+            scale=1.0,
+            left=None,
+            right=0,
+            BM=64,
+            BN=32,
+        )
 
 
 def _attention(dtype: DType, shape: tuple[int, ...], size: float):

@@ -1,7 +1,7 @@
 // Calls every function of kt_cuda_async.h, and every kind of product. The products' wrappers come before this text.
 extern "C" __global__ void __launch_bounds__(384, 1) every(KT_MAP(a), KT_MAP(b), kt_out out, int n) {
   KT_SHARED_MEMORY(smem, 65536);
-  kt_smem bar = smem + 60000u, bar2 = smem + 60008u;
+  kt_smem bar = kt_base(smem) + 60000u, bar2 = smem + 60008u;
   int role = kt_uniform(int(kt_group()) / 4);
   if (kt_thread() == 0u) { kt_bar_init(bar, 1u); kt_bar_init(bar2, 8u); kt_bar_fence(); kt_map_prefetch(a); }
   kt_barrier();
@@ -9,7 +9,10 @@ extern "C" __global__ void __launch_bounds__(384, 1) every(KT_MAP(a), KT_MAP(b),
   if (role == 0) {
     kt_registers_fewer<40>();
     if (kt_elect()) {
+      kt_after_previous();
+      kt_next_may_start();
       kt_bar_wait(bar2, 1u);
+      kt_bar_again(bar2, 1u);
       kt_bar_expect(bar, 8192u);
       kt_tile_load(smem, a, bar, n, 1);
       kt_tile_load(smem, a, bar, n, 1, 2);
@@ -31,6 +34,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) every(KT_MAP(a), KT_MAP(b),
       kt_tile_reduce_add(b, smem, n, 1, 2);
       kt_tile_reduce_add(b, smem, n, 1, 2, 3);
       kt_tile_reduce_add(b, smem, n, 1, 2, 3, 4);
+      kt_st_global_b32(out, kt_draw(out, kt_blocks()));
       kt_tile_commit();
       kt_tile_wait_read<1>();
       kt_tile_wait<0>();

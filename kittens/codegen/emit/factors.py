@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from kittens.codegen.emit.elementwise import elementwise
 from kittens.codegen.emit.writer import Writer
-from kittens.codegen.placement import dtype_of, is_tile
+from kittens.codegen.placement import dtype_of, is_tile, related, slice_of
 from kittens.ir import Op, Value
-from kittens.layouts import Tiled
+from kittens.layouts import Tiled, same
 
 #: Registers a lane from which on a branch is cheaper than the products.
 _MANY = 8
 
 
 def op_mul(writer: Writer, op: Op) -> None:
-    """x * where(c, y, 1), y of each row or column: a group in which c is nowhere true keeps x."""
+    """x * where(c, y, 1), y of each row or column: a group in which c is nowhere true keeps x.
+
+    So c has to lie as x does: each group asks for the rows that it holds.
+    """
     layout = writer.layout_of(op.result) if is_tile(op.result) else None
     for x, factor in (op.operands, op.operands[::-1]):
-        choice = _choice(writer, factor)
-        if layout is None or layout.registers < _MANY or choice is None or dtype_of(x) != "float32":
+        if layout is None or layout.registers < _MANY or dtype_of(x) != "float32":
+            continue
+        choice = _choice(writer, factor, layout)
+        if choice is None:
             continue
         writer.locate(op)
         condition, held = choice
@@ -39,9 +44,18 @@ def op_mul(writer: Writer, op: Op) -> None:
     elementwise(writer, op)
 
 
-def _choice(writer: Writer, value: Value) -> tuple[Value, Tiled] | None:
-    """The condition of a held vector where(condition, ..., 1) behind a broadcast, and its layout."""
+def _choice(writer: Writer, value: Value, layout: Tiled) -> tuple[Value, Tiled] | None:
+    """The condition of a held vector where(condition, ..., 1) behind a broadcast, and its layout: that of the rows or columns
+    of `layout`. None for anything else.
+    """
+    lies: Tiled | None = None
     while value.producer is not None and value.producer.name in ("broadcast", "reshape"):
+        relation = related(value.producer)
+        if relation is not None and len(layout.axes) == 2:
+            try:
+                lies = slice_of(layout, relation[2])
+            except ValueError:
+                return None
         value = value.producer.operands[0]
     op = value.producer
     if op is None or op.name != "where" or value not in writer.held or not _one(op.operands[2]):
@@ -51,7 +65,10 @@ def _choice(writer: Writer, value: Value) -> tuple[Value, Tiled] | None:
         one = one.producer.operands[0]
     if one.producer is None or one.producer.name != "const" or one.producer.attrs["value"] != 1.0:
         return None
-    return op.operands[0], writer.held[value][1]
+    held = writer.held[value][1]
+    if lies is None or held.shape != lies.shape or not same(held, lies):
+        return None
+    return op.operands[0], held
 
 
 def _one(value: Value) -> bool:
