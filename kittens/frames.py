@@ -506,8 +506,12 @@ def _read(code: CodeType) -> CodeFacts:
 
 
 def assigned_name(frame: FrameType) -> str:
-    """The variable that the expression being evaluated by `frame` will be assigned to, or an empty string."""
-    return code_facts(frame.f_code).stores.get(frame.f_lasti, "")
+    """The variable that the expression being evaluated by `frame` will be assigned to, or an empty string.
+
+    Also where it is none that a person named, such as those that pytest makes of an `assert`.
+    """
+    name = code_facts(frame.f_code).stores.get(frame.f_lasti, "")
+    return name if name.isidentifier() else ""
 
 
 def is_for_statement(frame: FrameType) -> bool:

@@ -96,6 +96,19 @@ def test_text_of_the_library():
             assert str(text.parse(str(function))) == str(function)
 
 
+@kt.kernel(grid=1)
+def asserting(x, y):
+    assert x.shape[1] * 2 is not None  # pytest makes variables of its parts, whose names no text can hold
+    kt.store(y, (0, 0), kt.load(x, (0, 0), (8, 8)) * (x.shape[1] * 2).to(kt.float32))
+
+
+def test_values_have_names_that_people_gave():
+    spec = kt.spec(kt.float32, (8, 8))
+    function = asserting.ir(spec, spec)
+    assert "py_assert" not in str(function)
+    assert str(text.parse(str(function))) == str(function)
+
+
 def test_locations_are_printed_on_demand():
     lines = text.print_function(example(), locations=True).splitlines()
     assert sum(f"# {__file__}:" in line for line in lines) > 10
