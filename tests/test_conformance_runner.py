@@ -202,8 +202,8 @@ def test_the_suite_runs_as_pytest(tmp_path: Any) -> None:
         "-k",
         "fibonacci",
     ]
-    done = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "KITTENS_ON": "numpy"}, capture_output=True, text=True
-    )
+    # The caller's own options for pytest, such as -q, are not this run's.
+    env = {n: v for n, v in os.environ.items() if n != "PYTEST_ADDOPTS"} | {"KITTENS_ON": "numpy"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert "10 passed" in done.stdout
