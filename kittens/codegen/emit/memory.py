@@ -131,8 +131,7 @@ def copy(
     """
     op, shared = staged.load, staged.shared
     writer.locate(op)
-    writer.open("")
-    writer.lines[-1] = writer.indent[:-2] + "{"
+    writer.open()
     view, at, limits = window(writer, op, shape(op.result), env, alive)
     rows, cols = shared.shape
     size = shared.itemsize
@@ -220,8 +219,7 @@ def _hold(writer: Writer, staged: Staged, env: dict[Value, str], alive: str) -> 
     if not staged.whole:
         copy(writer, staged, "", env, alive, held)
         return held
-    writer.open("")
-    writer.lines[-1] = writer.indent[:-2] + "{"
+    writer.open()
     view, at, limits = window(writer, staged.load, shape(staged.load.result), env, alive)
     vector = staged.width // staged.shared.itemsize
     per_row = staged.shared.shape[1] // vector
@@ -258,8 +256,7 @@ def _put_held(writer: Writer, staged: Staged, slot: str, held: str) -> None:
     vector = staged.width // shared.itemsize
     per_row = shared.shape[1] // vector
     total = shared.shape[0] * per_row
-    writer.open("")
-    writer.lines[-1] = writer.indent[:-2] + "{"
+    writer.open()
     buffer = _buffer(writer, staged, slot)
     writer.open(f"KT_EACH(share, {-(-total // threads)})")
     writer.line(
@@ -329,8 +326,7 @@ def op_load(writer: Writer, op: Op) -> None:
     layout = writer.layout_of(result)
     name = writer.fresh(result.name or "t")
     writer.line(f"{c} {name}[{layout.registers}];")
-    writer.open("")
-    writer.lines[-1] = writer.indent[:-2] + "{"
+    writer.open()
     tile_memory(writer, op, result, layout, name)
     writer.close()
     writer.held[result] = (name, layout)
@@ -402,8 +398,7 @@ def tile_memory(
         if v == "vec":
             writer.open(f"KT_EACH(vec, {len(firsts)})")
         else:
-            writer.open("")
-            writer.lines[-1] = writer.indent[:-2] + "{"
+            writer.open()
         index = writer.indices(layout, extents, r)
         where = (
             " + ".join(
@@ -468,8 +463,6 @@ def op_store(writer: Writer, op: Op) -> None:
     read = writer.reader(tile, layout)
     keep, condition = writer.owners(layout)
     writer.open(f"if ({condition})" if condition else "")
-    if not condition:
-        writer.lines[-1] = writer.indent[:-2] + "{"
     if add:
         view, at, limits = window(writer, op, shape(tile), {})
         size = BY_NAME[dtype_of(tile)].bytes

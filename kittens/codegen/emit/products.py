@@ -362,8 +362,7 @@ def _product_by_instruction(
     fb = matrix.b.registers // (nt * kt) // per
     fd = matrix.layout.registers // (mt * nt)
     local = {}
-    writer.open("")
-    writer.lines[-1] = writer.indent[:-2] + "{"
+    writer.open()
     for side, count in (("a", fa * mt), ("b", fb * nt)):
         if operands[side][0] == "shared":
             local[side] = writer.fresh(f"{side}_words")

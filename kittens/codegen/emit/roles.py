@@ -626,8 +626,7 @@ def _start(
     instruction = Instruction(dtype, columns, depth, bool(words), (lies[0], lies[1]))
     writer.instructions[instruction] = None
     writer.sizes[matrix.layout.registers] = None
-    writer.open("")
-    writer.lines[-1] = writer.indent[:-2] + "{"
+    writer.open()
     lag = op in writer.roles.late.values()
     b = _described(writer, op, 1, lies[1], "b_at", lag)
     a = "" if words else _described(writer, op, 0, lies[0], "a_at")
@@ -804,8 +803,7 @@ def _loop(writer: Writer, op: Op) -> None:
         f"const int {passes} = kt_passes({lo}, {hi}, {step});  // in 32 bits: alike in all lanes, and known to be"
     )
     writer.open(f"if ({passes} > 0)")
-    writer.open("")
-    writer.lines[-1] = writer.indent[:-2] + "{"
+    writer.open()
     writer.names[index] = name
     writer.line(f"const kt_i64 {name} = {lo};")
     _pass(writer, region, body, first=True)
@@ -870,8 +868,7 @@ def _out(writer: Writer, op: Op) -> None:
         writer.hold(tile, layout)
     words = _pack(writer, tile, range(layout.registers), 16)
     if not out.late:
-        writer.open("")
-        writer.lines[-1] = writer.indent[:-2] + "{"
+        writer.open()
         _send(writer, writer, out, words)
         writer.close()
         return

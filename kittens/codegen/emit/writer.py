@@ -206,8 +206,9 @@ class Writer:
         """All threads that run this text meet."""
         self.line(self.meet)
 
-    def open(self, text: str) -> None:
-        self.line(text + " {")
+    def open(self, text: str = "") -> None:
+        """Begin a block, with the statement that heads it, if one does."""
+        self.line(f"{text} {{" if text else "{")
         self.indent += "  "
 
     def close(self) -> None:
