@@ -101,6 +101,8 @@ def heading(plan: Plan) -> list[str]:
 NARROW = "_32"
 
 Reader = Callable[[str], str]
+#: Writes one operation.
+Handler = Callable[["Writer", Op], None]
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class Vector:
 class Writer:
     """Writes the text of one plan. `handlers` write single operations, by name."""
 
-    def __init__(self, plan: Plan, handlers: Mapping[str, Callable[[Writer, Op], None]]):
+    def __init__(self, plan: Plan, handlers: Mapping[str, Handler]):
         self.handlers = handlers
         self.plan = plan
         self.machine: Machine = plan.machine

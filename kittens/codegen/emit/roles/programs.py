@@ -1,0 +1,64 @@
+"""Which programs a block takes: as many steps on as there are blocks, or drawn from a counter by the copying team."""
+
+from __future__ import annotations
+
+from kittens.codegen.emit.loops import op_program_id
+from kittens.codegen.emit.roles.compute import Compute
+from kittens.codegen.emit.roles.rings import advance, bar
+from kittens.codegen.emit.text import added
+from kittens.codegen.emit.writer import Writer
+from kittens.ir import Op
+
+
+def programs(writer: Writer) -> None:
+    """Open the loop over the programs that this block takes, of those who compute, or of those who copy and draw them."""
+    number, cluster = writer.program, writer.cluster
+    assert writer.plan.roles is not None
+    turns = writer.plan.roles.turns
+    if turns is None:
+        first, step = (f"{x} / {cluster}u" if cluster > 1 else x for x in ("kt_program_x()", "kt_blocks()"))
+        writer.open(f"for (kt_u32 {number} = {first}; {number} < programs; {number} += {step})")
+        return
+    at = f"smem + {turns.bar + 16}"
+    if isinstance(writer, Compute):
+        writer.open("for (;;)")
+        writer.line(f"kt_bar_wait({bar(turns, 'full')}, turn_phase);")
+        for i in range(writer.plan.function.grid_rank):
+            writer.line(f"const int turn_{i} = kt_uniform(int(kt_ld_shared_b32({added(at, 4 * i)})));")
+        writer.line("kt_sync_lanes();")
+        writer.line(f"if (lane == 0) kt_bar_arrive({bar(turns, 'empty')});")
+        advance(writer, turns)
+        writer.line("if (turn_0 < 0) break;")
+        return
+    drawn = writer.fresh("drawn")
+    writer.line(f"kt_u32 {drawn} = kt_program_x();")
+    writer.open("for (;;)")
+    writer.line(f"const kt_u32 {number} = {drawn};")
+    writer.line(f"kt_bar_wait({bar(turns, 'empty')}, turn_phase);")
+    writer.open(f"if ({number} >= programs)")
+    writer.line(f"kt_st_shared_b32({at}, ~0u);")
+    writer.line(f"kt_bar_arrive({bar(turns, 'full')});")
+    writer.line("break;")
+    writer.close()
+    writer.line(
+        f"{drawn} = kt_blocks() + kt_draw(counter, programs);  // the next program, needed behind this one's copies"
+    )
+
+
+def program_id(writer: Writer, op: Op) -> None:
+    """Where a drawn program is in the grid: found out by the copying team, which tells the others."""
+    assert writer.plan.roles is not None
+    turns = writer.plan.roles.turns
+    if turns is None or isinstance(writer, Compute):
+        if turns is None:
+            op_program_id(writer, op)
+        else:
+            writer.names.update((v, f"kt_i64(turn_{i})") for i, v in enumerate(op.results))
+        return
+    op_program_id(writer, op)
+    for i, value in enumerate(op.results):
+        writer.line(
+            f"kt_st_shared_b32({added(f'smem + {turns.bar + 16}', 4 * i)}, kt_u32({writer.names[value]}));"
+        )
+    writer.line(f"kt_bar_arrive({bar(turns, 'full')});")
+    advance(writer, turns)

@@ -1,0 +1,57 @@
+"""Rings in the text: where a role stands in one, its barriers, and the next position.
+
+A position is a slot and a phase, which flips each time round.
+"""
+
+from __future__ import annotations
+
+from kittens.codegen.emit.writer import Writer
+from kittens.codegen.plan import Ring
+from kittens.ir import Value
+
+#: Names that the text of roles gives itself: no value of the program may have them.
+OURS = {
+    "team",
+    "programs",
+    "rows",
+    "rank",
+    "counter",
+    "cut_rows",
+    "panel",
+    "to",
+    "turn_0",
+    "turn_1",
+    "turn_2",
+}
+
+
+def slot_of(ring: Ring) -> str:
+    return f"{ring.name}_slot" if ring.depth > 1 else "0"
+
+
+def bar(ring: Ring, which: str, slot: str = "") -> str:
+    slot = slot or slot_of(ring)
+    return f"{ring.name}_{which}" + (f" + {slot} * 8" if slot != "0" else "")
+
+
+def advance(writer: Writer, ring: Ring) -> None:
+    flip = f"{ring.name}_phase ^= 1;"
+    if ring.depth > 1:
+        writer.line(f"if (++{ring.name}_slot == {ring.depth}) {{ {ring.name}_slot = 0; {flip} }}")
+    else:
+        writer.line(flip)
+
+
+def positions(writer: Writer, phase: int) -> None:
+    """Declare where a role stands in each ring: those who copy find all slots empty, those who compute find none full."""
+    assert writer.plan.roles is not None
+    turns = writer.plan.roles.turns
+    for ring in (*writer.plan.roles.rings, *([turns] if turns else [])):
+        slot = f"int {ring.name}_slot = 0; " if ring.depth > 1 else ""
+        writer.line(f"{slot}kt_u32 {ring.name}_phase = {phase};")
+        writer.taken |= {f"{ring.name}_{x}" for x in ("full", "empty", "slot", "phase")}
+
+
+def ring_of(writer: Writer, value: Value) -> Ring:
+    assert writer.plan.roles is not None
+    return next(r for r in writer.plan.roles.rings if any(s.load.result is value for s in r.tiles))
