@@ -385,21 +385,22 @@ def dealt_vector(extent: int, lanes: int, groups: int) -> Tiled:
 
 
 def _by_engine(op: Op, engine: Engine, teams: int, *, swapped: bool) -> Matrix:
-    """A product by the engine; its rows must be a multiple of those of all teams."""
+    """A product by the engine: teams lie below each other or, where there are rows for one alone, side by side."""
     (m, k), n = shape(op.operands[0]), shape(op.operands[1])[1]
     m, n = (n, m) if swapped else (m, n)
     product = engine.products[dtype_of(op.operands[0])]
     (rows, columns), depth = Tiled(product.d).shape, Tiled(product.a).shape[1]
-    mt, nt, kt = m // (rows * teams), n // columns, k // depth
-    below = (Digit("register", "row", mt), Digit("group", "row", teams))
-    layout = Tiled(product.d, (Digit("register", "col", nt), *below))
+    beside = teams if m == rows else 1
+    mt, nt, kt = m * beside // (rows * teams), n // (columns * beside), k // depth
+    below = (Digit("register", "row", mt), Digit("group", "row", teams // beside))
+    layout = Tiled(product.d, (Digit("register", "col", nt), Digit("group", "col", beside), *below))
     return Matrix(
         None,
         transpose(layout) if swapped else layout,
         Tiled(product.a, (*below, Digit("register", "col", kt))),
         None,
         (mt, nt, kt),
-        (teams, 1),
+        (teams // beside, beside),
         team=product,
         swapped=swapped,
     )

@@ -87,6 +87,26 @@ class Out:
     late: bool = False
 
 
+@dataclass(eq=False)
+class Relay:
+    """A tile of a loop that the teams compute and hand to each other through shared memory: a product reads all of it.
+
+    ring: where it lies, in two slots, one for each of two passes. ahead: the product that heads a pass, started in the pass
+    before; late: the one that adds the tile's product to a carried sum, a pass after its own. whole: the one that reads what
+    all teams have written; what it makes is added to memory by the engine (add).
+    """
+
+    ring: Ring
+    ahead: Op
+    late: Op
+    whole: Op
+    add: Out
+
+    @property
+    def value(self) -> Value:
+        return self.ring.tiles[0].load.result
+
+
 @dataclass
 class Roles:
     """One team of groups copies tiles, `teams` compute; blocks take one program after another.
@@ -96,7 +116,7 @@ class Roles:
     broadcasts of vectors that lanes of a group read from each other, and where in shared memory. out: where in
     shared memory results pass, two buffers a group. cluster: blocks whose programs are neighbours along the grid's first axis.
     cut: a tile of which no rows are copied that its tensor does not have: there the slots are zeros from the start.
-    turns: through which the copying team tells the others which programs it has drawn, if blocks draw them.
+    turns: through which the copying team tells the others which programs it has drawn, if blocks draw them. relays: by loop.
     """
 
     teams: int
@@ -110,6 +130,7 @@ class Roles:
     cut: Staged | None = None
     turns: Ring | None = None
     end: int = 0  # of slots and barriers in shared memory
+    relays: dict[Op, Relay] = field(default_factory=dict)
 
 
 @dataclass
@@ -128,6 +149,12 @@ class Plan:
     scratch_bytes: int = 0  # this and the next are known once the text is written
     kept_words: int = 0  # registers of operands that are kept over loops
     roles: Roles | None = None
+
+    @property
+    def tiles(self) -> dict[Value, Staged]:
+        """What products read from shared memory: copied there, or computed."""
+        relays = self.roles.relays.values() if self.roles is not None else ()
+        return {**self.staged, **{r.value: r.ring.tiles[0] for r in relays}}
 
     @property
     def threads(self) -> int:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from kittens import layouts as lay
-from kittens.codegen.known import divisor
+from kittens.codegen.engine import across, as_it_lies, panels, sums_carried
 from kittens.codegen.machine import Engine, Machine
 from kittens.codegen.placement import (
     Matrix,
@@ -37,8 +37,9 @@ from kittens.codegen.plan import (
     Staged,
     loads_of_products,
 )
+from kittens.codegen.relays import added, relay
 from kittens.dtypes import BY_NAME
-from kittens.ir import Function, Op, TensorType, Value, base
+from kittens.ir import Function, Op, Value, base
 
 #: Shared memory left for what is not staged: sums over groups, results on their way out.
 _SPARE = 2048
@@ -50,7 +51,7 @@ def assign(function: Function, machine: Machine) -> Plan | None:
     engine = machine.engine
     assert engine is not None
     products = [op for op in function.body.walk() if op.name in ("mma", "mma_scaled")]
-    teams = _teams(products, engine, turned_products(function))
+    teams = _teams(function, products, engine)
     if not teams:
         return None
     plan = Plan(function, machine, place(function, machine, teams))
@@ -62,7 +63,16 @@ def assign(function: Function, machine: Machine) -> Plan | None:
             return None
         plan.staged[load.result] = tile
         tile.loop = loop
-    if not plan.staged or not all(_readable(op, plan, engine) for op in products):
+    if not plan.staged:
+        return None
+    rings = _rings(plan, products)
+    relays = {}
+    for loop in {op for op in function.body.ops if op.name == "loop"}:
+        found = relay(loop, plan, rings)
+        if found is not None:
+            relays[loop] = found
+    whole = {r.whole for r in relays.values()}
+    if not all(op in whole or _readable(op, plan, engine) for op in products):
         return None
     told = [load.operands for load, _ in loads] + [
         loop.operands[:3] for loop in {loop for _, loop in loads if loop is not None}
@@ -75,19 +85,18 @@ def assign(function: Function, machine: Machine) -> Plan | None:
     ]
     if any(op not in direct for op in products):
         return None
-    rings = _rings(plan, products)
     late: dict[Op, Op] = {}
     ends: dict[Op, list[Op]] = {}
     for loop in {op for op in function.body.ops if op.name == "loop"}:
         last = _late(loop, plan)
         if last is not None:
             late[loop] = last
-        elif found := _ends(loop, plan):
-            ends[loop] = found
+        elif loop not in relays and (last_ones := _ends(loop, plan)):
+            ends[loop] = last_ones
             rings = _together(rings, loop)
     outs = {op: out for op in function.body.ops if (out := _out(op, plan, late)) is not None}
     for ways in (outs, {}):
-        plan.roles = Roles(teams, rings, late, ends, dict.fromkeys(_dealt(plan), 0), ways)
+        plan.roles = Roles(teams, rings, late, ends, dict.fromkeys(_dealt(plan), 0), ways, relays=relays)
         if fit(plan, _SPARE):
             _share(plan, products)
             _cut(plan, products)
@@ -175,7 +184,7 @@ def _out(op: Op, plan: Plan, late: dict[Op, Op]) -> Out | None:
         return None
     tile = op.operands[-1]
     layout = plan.placement.layouts.get(tile)
-    found = _panels(op, shape(tile))
+    found = panels(op, shape(tile))
     if found is None or found[0] or layout not in results(plan.placement):
         return None
     name = base(op.operands[0]).name
@@ -212,8 +221,9 @@ def results(placement: Placement) -> dict[lay.Tiled, Matrix]:
     return {m.layout: m for m in reversed(placement.products.values()) if not m.swapped}
 
 
-def _teams(products: list[Op], engine: Engine, turned: set[Op]) -> int:
-    """How many teams share the rows of the products; 0 if the engine cannot make them."""
+def _teams(function: Function, products: list[Op], engine: Engine) -> int:
+    """How many teams share the products; 0 if the engine cannot make them."""
+    turned = turned_products(function)
     for op in products:
         a, b = (dtype_of(x) for x in op.operands[:2])
         if op.name != "mma" or a != b or a not in engine.products or dtype_of(op.result) != "float32":
@@ -222,18 +232,22 @@ def _teams(products: list[Op], engine: Engine, turned: set[Op]) -> int:
         rows, depth = lay.Tiled(engine.products[a].d).shape[0], lay.Tiled(engine.products[a].a).shape[1]
         if m % rows or n % engine.step or (n > engine.most and n % engine.most) or k % depth or n < 16:
             return 0
-    blocks = [
-        _extents(op, turned)[0] // lay.Tiled(engine.products[dtype_of(op.operands[0])].d).shape[0]
-        for op in products
-    ]
+    beside = added(function)
+
+    def shared(op: Op, n: int) -> bool:
+        """Whether so many teams can share a product."""
+        (m, columns), rows = (
+            _extents(op, turned),
+            lay.Tiled(engine.products[dtype_of(op.operands[0])].d).shape[0],
+        )
+        if m == rows and op in beside:
+            return columns % (n * engine.step) == 0
+        return m // rows % n == 0 and m // rows // n <= 2
+
     wide = max((_extents(op, turned)[1] for op in products), default=0)
     # Three teams have fewer registers each: only where the sums are narrow.
     return next(
-        (
-            n
-            for n in ((3, 2, 1) if wide <= 128 else (2, 1))
-            if all(b % n == 0 and b // n <= 2 for b in blocks)
-        ),
+        (n for n in ((3, 2, 1) if wide <= 128 else (2, 1)) if all(shared(op, n) for op in products)),
         0,
     )
 
@@ -244,28 +258,9 @@ def _extents(op: Op, turned: set[Op]) -> tuple[int, int]:
     return (cols, rows) if op in turned else (rows, cols)
 
 
-def axes_of(value: Value) -> tuple[Value, list[int | Value]] | None:
-    """The parameter behind a view, and what each of its axes is: an axis of the view, or at one index. None for slices."""
-    op = value.producer
-    if op is None:
-        assert isinstance(value.type, TensorType)
-        return value, list(range(value.type.rank))
-    inner = axes_of(op.operands[0])
-    if inner is None or op.name == "slice":
-        return None
-    parameter, axes = inner
-    if op.name == "permute":
-        place = {p: i for i, p in enumerate(op.attrs["perm"])}
-        return parameter, [place[a] if isinstance(a, int) else a for a in axes]
-    axis = op.attrs["axis"]
-    return parameter, [
-        (op.operands[1] if a == axis else a - (a > axis)) if isinstance(a, int) else a for a in axes
-    ]
-
-
 def _tile(load: Op, machine: Machine) -> Staged | None:
     """The tile in shared memory that the engine copies a load to; None if it cannot."""
-    engine, found = machine.engine, _panels(load, shape(load.result))
+    engine, found = machine.engine, panels(load, shape(load.result))
     assert engine is not None
     if found is None:
         return None
@@ -276,34 +271,6 @@ def _tile(load: Op, machine: Machine) -> Staged | None:
     size = BY_NAME[dtype_of(load.result)].bytes
     shared = lay.panels((rows, cols), size, panel_bytes=panel, xors=machine.swizzles[panel])
     return Staged(load, shared, flipped, panel)
-
-
-def _panels(op: Op, extents: Sequence[int]) -> tuple[bool, int] | None:
-    """How the engine copies the tile of a load or store: whether its first axis is the contiguous one, and bytes of a panel.
-
-    None if it cannot.
-    """
-    found = axes_of(op.operands[0])
-    if found is None or len(extents) != 2:
-        return None
-    parameter, axes = found
-    tensor = parameter.type
-    assert isinstance(tensor, TensorType)
-    size = tensor.dtype.bytes
-    if not 2 <= tensor.rank <= 5 or tensor.alignment < 16:
-        return None
-    if any(
-        s.value != 1 and ((s.value is not None and s.value <= 0) or divisor(s) * size % 16)
-        for s in tensor.strides
-    ):
-        return None
-    runs = [axes[i] for i, s in enumerate(tensor.strides) if s.value == 1]
-    if len(runs) != 1 or not isinstance(runs[0], int):
-        return None
-    flipped = runs[0] == 0
-    run = extents[0 if flipped else 1] * size
-    panel = next((p for p in (128, 64, 32) if run % p == 0), 0)
-    return (flipped, panel) if panel else None
 
 
 def _readable(op: Op, plan: Plan, engine: Engine) -> bool:
@@ -317,19 +284,6 @@ def _readable(op: Op, plan: Plan, engine: Engine) -> bool:
         elif position or as_it_lies(plan.placement.layouts.get(root), flipped, matrix) is None:
             return False
     return True
-
-
-def as_it_lies(held: lay.Tiled | None, flipped: bool, matrix: Matrix) -> tuple[int, ...] | None:
-    """Which registers of a computed value, or its transpose, a product takes its left operand from; None if it cannot."""
-    if held is None or matrix.a is None or len(held.axes) != 2:
-        return None
-    return lay.renaming(lay.transpose(held) if flipped else held, matrix.a)
-
-
-def across(staged: Staged, flipped: bool, position: int) -> bool:
-    """Whether the neighbours in shared memory of an operand, a tile or its transpose, lie along M or N, not along K."""
-    turned = flipped != staged.flipped  # as it lies, columns are contiguous
-    return turned if position == 0 else not turned
 
 
 def _followed(operands: Sequence[Value], function: Function) -> bool:
@@ -449,27 +403,6 @@ def _dealt(plan: Plan) -> list[Op]:
     return found
 
 
-def sums_carried(loop: Op, op: Op) -> bool:
-    """Whether a product only adds to a sum that its loop carries."""
-    region = loop.regions[0]
-    if len(op.operands) != 3 or op.operands[2] not in region.args:
-        return False
-    n = len(loop.results)
-    argument = op.operands[2]
-    carried = region.args[len(region.args) - n :]
-    yielded = region.ops[-1].operands
-    if argument not in carried or yielded[carried.index(argument)] is not op.result:
-        return False
-    if yielded.count(op.result) != 1 or argument in yielded:
-        return False
-    return not any(
-        v is op.result or (v is argument and other is not op)
-        for other in region.walk()
-        if other.name != "yield"
-        for v in other.operands
-    )
-
-
 def fit(plan: Plan, spare: int) -> bool:
     """Give slots and barriers their places, with as many slots as fit beside `spare` bytes; False if two a loop do not."""
     roles = plan.roles
@@ -477,10 +410,16 @@ def fit(plan: Plan, spare: int) -> bool:
     dealt = sum(plan.placement.groups * dealt_bytes(op.operands[0]) for op in roles.dealt)
     room = plan.machine.shared_bytes - spare - dealt
 
-    out = 2 * OUT_BYTES * plan.placement.groups if roles.outs else 0
+    out = 2 * OUT_BYTES * plan.placement.groups if roles.outs or roles.relays else 0
+    between = sum(r.ring.depth * r.ring.slot_bytes for r in roles.relays.values())
+    early = {ring for ring in roles.rings if any(r.ahead in ring.users for r in roles.relays.values())}
+
+    def depth(ring: Ring, deep: int, outside: int) -> int:
+        """One slot more where a tile is waited for while the one before is still read."""
+        return outside if ring.loop is None else deep + 1 if ring in early else deep
 
     def total(deep: int, outside: int) -> int:
-        return out + sum((deep if r.loop is not None else outside) * (r.slot_bytes + 16) for r in roles.rings)
+        return out + between + sum(depth(r, deep, outside) * (r.slot_bytes + 16) for r in roles.rings)
 
     # Two slots outside loops: the next program's tiles come while this one's are read.
     ways = [(deep, outside) for outside in (2, 1) for deep in range(_MOST, 1, -1)]
@@ -489,11 +428,15 @@ def fit(plan: Plan, spare: int) -> bool:
         return False
     at = 0
     for ring in roles.rings:
-        ring.depth = fitting[0] if ring.loop is not None else fitting[1]
+        ring.depth = depth(ring, *fitting)
         for staged in ring.tiles:  # of the first slot
             staged.offset, staged.depth = at, ring.depth
             at += -(-staged.shared.size // ENGINE_ALIGN) * ENGINE_ALIGN
         at += (ring.depth - 1) * ring.slot_bytes
+    for found in roles.relays.values():
+        (staged,) = found.ring.tiles
+        staged.offset, staged.depth = at, found.ring.depth
+        at += found.ring.depth * found.ring.slot_bytes
     roles.out = at
     at += out
     ids = [op for op in plan.function.body.walk() if op.name == "program_id"]
@@ -518,4 +461,4 @@ def dealt_bytes(vector: Value) -> int:
     return -(-math.prod(shape(vector)) * BY_NAME[dtype_of(vector)].bytes // 16) * 16
 
 
-__all__ = ["across", "as_it_lies", "assign", "axes_of", "dealt_bytes", "fit", "results", "sums_carried"]
+__all__ = ["assign", "dealt_bytes", "fit", "results"]

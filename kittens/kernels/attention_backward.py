@@ -44,10 +44,10 @@ def attention_delta(o, do, delta, dlse=None, *, BM=kt.tunable(64, 32, 128)):
 
 @kt.kernel(grid=lambda k, BN: (kt.cdiv(k.shape[2], BN), k.shape[1], k.shape[0]))
 def attention_backward_kv(
-    q, k, v, do, lse, delta, dk, dv, *, scale, left=None, right=None,
+    q, k, v, do, lse, delta, dk, dv, dq=None, *, scale, left=None, right=None,
     BM=kt.tunable(64, 128, 32), BN=kt.tunable(64, 128),
 ):  # fmt: skip
-    """dk and dv of one block of keys."""
+    """dk and dv of one block of keys; and its part of dq / scale, added to dq in no fixed order, if there is dq (float32)."""
     j, hk, b = kt.program_id(order="ascending")
     nq, nk, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
     D, DV, c = head_width(q), head_width(v), scale * LOG2E
@@ -64,7 +64,10 @@ def attention_backward_kv(
         p = kt.exp2(kt.fma(s, c, -l2[:, None]))
         dv_acc += p.to(do.dtype).T @ do_tile
         ds = p * (do_tile @ v_tile.T - d[:, None])
-        dk_acc += ds.to(q.dtype).T @ q_tile
+        ds = ds.to(q.dtype)
+        dk_acc += ds.T @ q_tile
+        if dq is not None:
+            kt.store_add(dq[b, h], (i, 0), ds @ k_tile)
     kt.store(dk[b, hk], (j, 0), dk_acc * scale)
     kt.store(dv[b, hk], (j, 0), dv_acc)
 

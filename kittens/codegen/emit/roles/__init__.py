@@ -130,7 +130,19 @@ def _handlers(plain: Mapping[str, Handler]) -> dict[str, Handler]:
         assert writer.plan.roles is not None
         (out if op in writer.plan.roles.outs else plain["store"])(writer, op)
 
-    own = {"mma": product, "load": load, "loop": loop, "program_id": program_id, "store": store}
+    def store_add(writer: Writer, op: Op) -> None:
+        assert writer.plan.roles is not None
+        if all(op is not r.add.store for r in writer.plan.roles.relays.values()):
+            plain["store_add"](writer, op)
+
+    own = {
+        "store_add": store_add,
+        "mma": product,
+        "load": load,
+        "loop": loop,
+        "program_id": program_id,
+        "store": store,
+    }
     return {name: _settled(handler) for name, handler in {**plain, **own}.items()}
 
 

@@ -15,7 +15,7 @@ from kittens.codegen.emit.roles.rings import OURS, advance, bar
 from kittens.codegen.emit.roles.vectors import dealt
 from kittens.codegen.emit.writer import Handler, Reader, Writer
 from kittens.codegen.machine import Engine, Instruction
-from kittens.codegen.plan import Plan, Ring, Roles
+from kittens.codegen.plan import Plan, Ring, Roles, Staged
 from kittens.ir import Op, Region, Value
 
 
@@ -75,6 +75,9 @@ class Compute(Writer):
         assert plan.roles is not None and plan.machine.engine is not None
         self.roles: Roles = plan.roles
         self.engine: Engine = plan.machine.engine
+        self.tiles: dict[Value, Staged] = plan.tiles
+        #: Products that are started a pass after their own.
+        self.late: set[Op] = {*self.roles.late.values(), *(r.late for r in self.roles.relays.values())}
         self.flights: list[Flight] = []
         self.instructions: dict[Instruction, None] = {}
         self.sizes: dict[int, None] = {}

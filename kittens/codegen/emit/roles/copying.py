@@ -11,9 +11,9 @@ from kittens.codegen.emit.roles.rings import OURS, advance, bar, positions, slot
 from kittens.codegen.emit.roles.slices import behind, nth, write_scalar
 from kittens.codegen.emit.text import added
 from kittens.codegen.emit.writer import Handler, Writer
+from kittens.codegen.engine import axes_of
 from kittens.codegen.placement import shape
 from kittens.codegen.plan import Plan, Ring, Staged
-from kittens.codegen.roles import axes_of
 from kittens.codegen.views import extent_text
 from kittens.ir import Op, Region, TensorType
 
@@ -49,7 +49,9 @@ def _wanted(plan: Plan) -> set[Op]:
     return behind(todo)
 
 
-def _slice(writer: Writer, region: Region, wanted: set[Op], maps: dict[TileMap, Parameter]) -> None:
+def _slice(
+    writer: Writer, region: Region, wanted: set[Op], maps: dict[TileMap, Parameter], last: str = ""
+) -> None:
     roles = writer.plan.roles
     assert roles is not None
     started: set[Op] = set()
@@ -64,9 +66,13 @@ def _slice(writer: Writer, region: Region, wanted: set[Op], maps: dict[TileMap, 
             _copy(writer, ring, next(s for s in ring.tiles if s.load is op), maps)
             if all(s.load in started for s in ring.tiles):
                 advance(writer, ring)
+                if ring.loop is not None and any(r.ahead in ring.users for r in roles.relays.values()):
+                    writer.line(
+                        f"if ({last}) break;  // the product that heads a pass is started in the one before, even behind the last"
+                    )
         elif op.name == "loop" and any(r.loop is op for r in roles.rings):
-            _passes(writer, op)
-            _slice(writer, op.regions[0], wanted, maps)
+            last = _passes(writer, op, extra=op in roles.relays)
+            _slice(writer, op.regions[0], wanted, maps, last)
             writer.close()
         elif op in wanted or (roles.turns is not None and op.name == "program_id"):
             write_scalar(writer, op)
@@ -104,16 +110,20 @@ def zeros(plan: Plan, threads: int) -> list[str]:
     ]
 
 
-def _passes(writer: Writer, op: Op) -> None:
-    """Open a loop that copies. Passes are counted in 32 bits: the compiler then knows the count to be alike in all lanes."""
+def _passes(writer: Writer, op: Op, *, extra: bool) -> str:
+    """Open a loop that copies, with a pass more if it is `extra` and there are any; returns what tells that one.
+
+    Passes are counted in 32 bits: the compiler then knows the count to be alike in all lanes.
+    """
     lo, hi, step = map(writer.scalar, op.operands[:3])
     index = op.regions[0].args[0]
     name, count, passes = (writer.fresh(stem) for stem in (index.name or "index", "pass", "passes"))
     writer.line(f"const int {passes} = kt_passes({lo}, {hi}, {step});")
     writer.line("KT_ONCE")
-    writer.open(f"for (int {count} = 0; {count} < {passes}; ++{count})")
+    writer.open(f"for (int {count} = 0; {f'{passes} > 0' if extra else f'{count} < {passes}'}; ++{count})")
     writer.line(f"const kt_i64 {name} = {nth(lo, count, step)};")
     writer.names[index] = name
+    return f"{count} == {passes}"
 
 
 def _copy(writer: Writer, ring: Ring, staged: Staged, maps: dict[TileMap, Parameter]) -> None:

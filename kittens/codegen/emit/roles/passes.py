@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from kittens.codegen.emit.loops import carry_over, declare_carried, op_loop
 from kittens.codegen.emit.roles.compute import Compute, land, one, settle
 from kittens.codegen.emit.roles.products import heads_pass, left_words, start
+from kittens.codegen.emit.roles.relays import relayed
 from kittens.codegen.emit.roles.rings import advance, ring_of, slot_of
 from kittens.codegen.emit.roles.slices import nth
 from kittens.codegen.emit.writer import Writer
+from kittens.codegen.engine import sums_carried
 from kittens.codegen.placement import dtype_of, source_of
-from kittens.codegen.roles import sums_carried
 from kittens.dtypes import BY_NAME
 from kittens.ir import Op, Region, Value
 
@@ -22,6 +23,9 @@ def loop(writer: Writer, op: Op) -> None:
     rings = [r for r in writer.roles.rings if r.loop is op]
     if not rings:
         op_loop(writer, op)
+        return
+    if op in writer.roles.relays:
+        relayed(writer, op, writer.roles.relays[op])
         return
     writer.locate(op)
     (region,) = op.regions

@@ -7,10 +7,10 @@ from kittens.codegen.emit.products import _pack
 from kittens.codegen.emit.roles.compute import Compute, Flight
 from kittens.codegen.emit.roles.rings import bar, ring_of, slot_of
 from kittens.codegen.emit.writer import Writer
+from kittens.codegen.engine import across, as_it_lies
 from kittens.codegen.machine import Instruction
 from kittens.codegen.placement import dtype_of, sides, source_of
 from kittens.codegen.plan import Ring, Staged
-from kittens.codegen.roles import across, as_it_lies
 from kittens.dtypes import BY_NAME
 from kittens.errors import InternalError
 from kittens.ir import Op, Value
@@ -45,15 +45,13 @@ def start(
             if ring.loop is None or ring in rings:
                 continue
             rings.append(ring)
-            if ring not in writer.pending and not (
-                ring in writer.lagging and op in writer.roles.late.values()
-            ):
+            if ring not in writer.pending and not (ring in writer.lagging and op in writer.late):
                 writer.line(f"kt_bar_wait({bar(ring, 'full')}, {ring.name}_phase);")
                 writer.pending[ring] = set(ring.users)
     both = sides(op, swapped=matrix.swapped)
-    if both[0][0] not in writer.plan.staged and not words:
+    if both[0][0] not in writer.tiles and not words:
         words = left_words(writer, op)
-    lies = [root in writer.plan.staged and across(writer.plan.staged[root], flipped, i)
+    lies = [root in writer.tiles and across(writer.tiles[root], flipped, i)
             for i, (root, flipped) in enumerate(both)]  # fmt: skip
     mt, nt, steps = matrix.tiles
     n = nt * 8
@@ -64,7 +62,7 @@ def start(
     writer.instructions[instruction] = None
     writer.sizes[matrix.layout.registers] = None
     writer.open()
-    lag = op in writer.roles.late.values()
+    lag = op in writer.late
     b = _described(writer, op, 1, lies[1], "b_at", lag)
     a = "" if words else _described(writer, op, 0, lies[0], "a_at")
     if not again:
@@ -127,15 +125,15 @@ def _described(writer: Compute, op: Op, position: int, lies: bool, name: str, la
     """Name the descriptor of an operand in the slot of this pass, or of the one before."""
     matrix = writer.plan.placement.products[op]
     root, _ = sides(op, swapped=matrix.swapped)[position]
-    staged, ring = writer.plan.staged[root], ring_of(writer, root)
+    staged, ring = writer.tiles[root], ring_of(writer, root)
     key = (root, position, lies)
     if key not in writer.descriptors:
         base = writer.descriptors[key] = writer.fresh(f"{root.name or 'tile'}_{'ab'[position]}")
         at = f"smem + {staged.offset}" if staged.offset else "smem"
         assert matrix.team is not None
-        if position == 0 and writer.roles.teams > 1:
-            step = _along(staged, lies, matrix.tiles[0] * lay.Tiled(matrix.team.d).shape[0])
-            at += f" + (team - 1) * {step}"
+        if matrix.split[position] > 1:  # a team's own rows, or columns
+            mine = (matrix.tiles[0] * lay.Tiled(matrix.team.d).shape[0], matrix.tiles[1] * 8)[position]
+            at += f" + (team - 1) * {_along(staged, lies, mine)}"
         leading = staged.shared.shape[0] * staged.width if lies else 16
         writer.prelude.append(
             f"  const kt_desc {base} = kt_matrix_desc({at}, {leading}, {8 * staged.width}, {staged.width});"
@@ -162,7 +160,7 @@ def _along(staged: Staged, lies: bool, elements: int) -> int:
 def _stepped(writer: Compute, op: Op, position: int, lies: bool, first: int, steps: int, bytes: int) -> str:
     """What to add to a descriptor for step kk along K, from row (or column) `first` of the operand on."""
     root, _ = sides(op, swapped=writer.plan.placement.products[op].swapped)[position]
-    staged = writer.plan.staged[root]
+    staged = writer.tiles[root]
     rows, size = staged.shared.shape[0], staged.shared.itemsize
     start = _along(staged, lies, first)
     offsets = []

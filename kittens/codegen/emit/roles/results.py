@@ -10,9 +10,10 @@ from kittens.codegen.emit.roles.maps import map_of, order_of, places_of
 from kittens.codegen.emit.roles.slices import behind, write_scalar
 from kittens.codegen.emit.text import added
 from kittens.codegen.emit.writer import Writer
+from kittens.codegen.engine import axes_of
 from kittens.codegen.placement import shape
 from kittens.codegen.plan import OUT_BYTES, Out
-from kittens.codegen.roles import axes_of, results
+from kittens.codegen.roles import results
 from kittens.codegen.views import cname
 from kittens.ir import Op, Value, base
 

@@ -54,4 +54,5 @@ def positions(writer: Writer, phase: int) -> None:
 
 def ring_of(writer: Writer, value: Value) -> Ring:
     assert writer.plan.roles is not None
-    return next(r for r in writer.plan.roles.rings if any(s.load.result is value for s in r.tiles))
+    rings = (*writer.plan.roles.rings, *(r.ring for r in writer.plan.roles.relays.values()))
+    return next(r for r in rings if any(s.load.result is value for s in r.tiles))

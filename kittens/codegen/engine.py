@@ -1,0 +1,92 @@
+"""What an engine can copy and read: tiles of tensors in panels, operands as they lie, and sums that loops only add to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kittens import layouts as lay
+from kittens.codegen.known import divisor
+from kittens.codegen.placement import Matrix
+from kittens.codegen.plan import Staged
+from kittens.ir import Op, TensorType, Value
+
+
+def axes_of(value: Value) -> tuple[Value, list[int | Value]] | None:
+    """The parameter behind a view, and what each of its axes is: an axis of the view, or at one index. None for slices."""
+    op = value.producer
+    if op is None:
+        assert isinstance(value.type, TensorType)
+        return value, list(range(value.type.rank))
+    inner = axes_of(op.operands[0])
+    if inner is None or op.name == "slice":
+        return None
+    parameter, axes = inner
+    if op.name == "permute":
+        place = {p: i for i, p in enumerate(op.attrs["perm"])}
+        return parameter, [place[a] if isinstance(a, int) else a for a in axes]
+    axis = op.attrs["axis"]
+    return parameter, [
+        (op.operands[1] if a == axis else a - (a > axis)) if isinstance(a, int) else a for a in axes
+    ]
+
+
+def panels(op: Op, extents: Sequence[int]) -> tuple[bool, int] | None:
+    """How the engine copies the tile of a load or store: whether its first axis is the contiguous one, and bytes of a panel.
+
+    None if it cannot.
+    """
+    found = axes_of(op.operands[0])
+    if found is None or len(extents) != 2:
+        return None
+    parameter, axes = found
+    tensor = parameter.type
+    assert isinstance(tensor, TensorType)
+    size = tensor.dtype.bytes
+    if not 2 <= tensor.rank <= 5 or tensor.alignment < 16:
+        return None
+    if any(
+        s.value != 1 and ((s.value is not None and s.value <= 0) or divisor(s) * size % 16)
+        for s in tensor.strides
+    ):
+        return None
+    runs = [axes[i] for i, s in enumerate(tensor.strides) if s.value == 1]
+    if len(runs) != 1 or not isinstance(runs[0], int):
+        return None
+    flipped = runs[0] == 0
+    run = extents[0 if flipped else 1] * size
+    panel = next((p for p in (128, 64, 32) if run % p == 0), 0)
+    return (flipped, panel) if panel else None
+
+
+def across(staged: Staged, flipped: bool, position: int) -> bool:
+    """Whether the neighbours in shared memory of an operand, a tile or its transpose, lie along M or N, not along K."""
+    turned = flipped != staged.flipped  # as it lies, columns are contiguous
+    return turned if position == 0 else not turned
+
+
+def as_it_lies(held: lay.Tiled | None, flipped: bool, matrix: Matrix) -> tuple[int, ...] | None:
+    """Which registers of a computed value, or its transpose, a product takes its left operand from; None if it cannot."""
+    if held is None or matrix.a is None or len(held.axes) != 2:
+        return None
+    return lay.renaming(lay.transpose(held) if flipped else held, matrix.a)
+
+
+def sums_carried(loop: Op, op: Op) -> bool:
+    """Whether a product only adds to a sum that its loop carries."""
+    region = loop.regions[0]
+    if len(op.operands) != 3 or op.operands[2] not in region.args:
+        return False
+    n = len(loop.results)
+    argument = op.operands[2]
+    carried = region.args[len(region.args) - n :]
+    yielded = region.ops[-1].operands
+    if argument not in carried or yielded[carried.index(argument)] is not op.result:
+        return False
+    if yielded.count(op.result) != 1 or argument in yielded:
+        return False
+    return not any(
+        v is op.result or (v is argument and other is not op)
+        for other in region.walk()
+        if other.name != "yield"
+        for v in other.operands
+    )

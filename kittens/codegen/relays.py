@@ -1,0 +1,91 @@
+"""Loops in which teams hand a computed tile to each other, since one product reads all of it, and others a part transposed.
+
+That is attention's backward pass in one kernel: dS^T is computed where the rows of S^T are, dK += dS^T Q reads a team's own
+part of it, and dQ = dS K all.
+"""
+
+from __future__ import annotations
+
+from kittens import layouts as lay
+from kittens.codegen.engine import panels, sums_carried
+from kittens.codegen.placement import dtype_of, shape, source_of
+from kittens.codegen.plan import OUT_BYTES, Out, Plan, Relay, Ring, Staged
+from kittens.dtypes import BY_NAME
+from kittens.ir import Function, Op, Value
+
+
+def added(function: Function) -> set[Op]:
+    """The products whose results are added to memory and used nowhere else."""
+    ops = list(function.body.walk())
+    found = set()
+    for op in ops:
+        made = op.operands[-1].producer if op.name == "store_add" else None
+        if made is not None and made.name == "mma" and sum(made.result in x.operands for x in ops) == 1:
+            found.add(made)
+    return found
+
+
+def relay(loop: Op, plan: Plan, rings: list[Ring]) -> Relay | None:
+    """What a loop's teams hand to each other; None if there is nothing, or the loop is not of the kind."""
+    (region,) = loop.regions
+    products = [op for op in region.ops if op in plan.placement.products]
+    adds = [op for op in region.ops if op.name == "store_add"]
+    wholes = [op for op in products if op in added(plan.function)]
+    if len(adds) != 1 or len(wholes) != 1 or adds[0].operands[-1] is not wholes[0].result:
+        return None
+    (whole,), (add,) = wholes, adds
+    value, flipped = source_of(whole.operands[0])
+    right, _ = source_of(whole.operands[1])
+    heads = [op for op in products if op is not whole and _staged(op, plan)]
+    sums = [
+        op for op in products if sums_carried(loop, op) and source_of(op.operands[0])[0] not in plan.staged
+    ]
+    late = [op for op in sums if source_of(op.operands[0]) == (value, not flipped)]
+    outside = plan.staged.get(right)
+    if len(heads) + len(sums) + 1 != len(products) or not heads or len(late) != 1 or flipped:
+        return None
+    if (
+        value in plan.staged
+        or outside is None
+        or outside.loop is not None
+        or value.producer not in region.ops
+    ):
+        return None
+    # What is read a pass before and a pass after its own shares its slots with nothing else, and is copied first.
+    first = next((r for r in rings if r.loop is loop), None)
+    if first is None or set(first.users) != {heads[0], late[0]}:
+        return None
+    out = _way(add, whole, plan)
+    tile = _tile(value, loop, plan)
+    if out is None or tile is None:
+        return None
+    name = f"{value.name or 'relay'}_relay"
+    return Relay(Ring(name, [tile], (whole, late[0]), loop, depth=2), heads[0], late[0], whole, out)
+
+
+def _staged(op: Op, plan: Plan) -> bool:
+    return len(op.operands) == 2 and all(source_of(v)[0] in plan.staged for v in op.operands)
+
+
+def _tile(value: Value, loop: Op, plan: Plan) -> Staged | None:
+    """The computed tile in shared memory, transposed: its rows are those that the teams share."""
+    size = BY_NAME[dtype_of(value)].bytes
+    cols, rows = shape(value)
+    width = next((p for p in (128, 64, 32) if cols * size % p == 0), 0)
+    if size != 2 or not width or value.producer is None:
+        return None
+    shared = lay.panels((rows, cols), size, panel_bytes=width, xors=plan.machine.swizzles[width])
+    return Staged(value.producer, shared, True, width, loop)
+
+
+def _way(add: Op, whole: Op, plan: Plan) -> Out | None:
+    """How the engine adds a result to memory: 16 rows of a group at a time, all its columns in the group's buffers."""
+    matrix = plan.placement.products[whole]
+    found = panels(add, shape(whole.result))
+    columns = matrix.tiles[1] * 8
+    panel = next((p for p in (128, 64, 32) if columns * 4 % p == 0), 0)
+    if found is None or found[0] or not panel or matrix.swapped or matrix.tiles[0] != 1:
+        return None
+    if dtype_of(whole.result) != "float32" or 16 * columns * 4 > 2 * OUT_BYTES:
+        return None
+    return Out(add, panel)
