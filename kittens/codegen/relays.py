@@ -9,9 +9,10 @@ from __future__ import annotations
 from kittens import layouts as lay
 from kittens.codegen.engine import panels, sums_carried
 from kittens.codegen.placement import dtype_of, shape, source_of
-from kittens.codegen.plan import OUT_BYTES, Out, Plan, Relay, Ring, Staged
+from kittens.codegen.plan import Plan, Relay, Ring, Staged
 from kittens.dtypes import BY_NAME
 from kittens.ir import Function, Op, Value
+from kittens.layouts import Shared
 
 
 def added(function: Function) -> set[Op]:
@@ -55,12 +56,12 @@ def relay(loop: Op, plan: Plan, rings: list[Ring]) -> Relay | None:
     first = next((r for r in rings if r.loop is loop), None)
     if first is None or set(first.users) != {heads[0], late[0]}:
         return None
-    out = _way(add, whole, plan)
+    sent = _sums(add, whole, plan)
     tile = _tile(value, loop, plan)
-    if out is None or tile is None:
+    if sent is None or tile is None:
         return None
-    name = f"{value.name or 'relay'}_relay"
-    return Relay(Ring(name, [tile], (whole, late[0]), loop, depth=2), heads[0], late[0], whole, out)
+    passed = Ring(f"{value.name or 'relay'}_relay", [tile], (whole, late[0]), loop, depth=2)
+    return Relay(passed, heads[0], late[0], whole, add, *sent, Ring("sums", [], (), loop))
 
 
 def _staged(op: Op, plan: Plan) -> bool:
@@ -78,14 +79,14 @@ def _tile(value: Value, loop: Op, plan: Plan) -> Staged | None:
     return Staged(value.producer, shared, True, width, loop)
 
 
-def _way(add: Op, whole: Op, plan: Plan) -> Out | None:
-    """How the engine adds a result to memory: 16 rows of a group at a time, all its columns in the group's buffers."""
-    matrix = plan.placement.products[whole]
-    found = panels(add, shape(whole.result))
-    columns = matrix.tiles[1] * 8
-    panel = next((p for p in (128, 64, 32) if columns * 4 % p == 0), 0)
-    if found is None or found[0] or not panel or matrix.swapped or matrix.tiles[0] != 1:
+def _sums(add: Op, whole: Op, plan: Plan) -> tuple[Shared, int] | None:
+    """The buffer through which the engine adds a result to memory, and the bytes of its panels; None if it cannot."""
+    matrix, found = plan.placement.products[whole], panels(add, shape(whole.result))
+    assert plan.machine.engine is not None
+    rows, columns = shape(whole.result)
+    if found is None or found[0] or matrix.swapped or matrix.tiles[0] != 1:
         return None
-    if dtype_of(whole.result) != "float32" or 16 * columns * 4 > 2 * OUT_BYTES:
+    if dtype_of(whole.result) != "float32" or rows > plan.machine.engine.box:
         return None
-    return Out(add, panel)
+    _, panel = found
+    return lay.panels((rows, columns), 4, panel_bytes=panel, xors=plan.machine.swizzles[panel]), panel

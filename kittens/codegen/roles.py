@@ -32,6 +32,7 @@ from kittens.codegen.plan import (
     OUT_BYTES,
     Out,
     Plan,
+    Relay,
     Ring,
     Roles,
     Staged,
@@ -66,10 +67,10 @@ def assign(function: Function, machine: Machine) -> Plan | None:
     if not plan.staged:
         return None
     rings = _rings(plan, products)
-    relays = {}
+    relays: dict[Op, Relay] = {}
     for loop in {op for op in function.body.ops if op.name == "loop"}:
         found = relay(loop, plan, rings)
-        if found is not None:
+        if found is not None and not relays:
             relays[loop] = found
     whole = {r.whole for r in relays.values()}
     if not all(op in whole or _readable(op, plan, engine) for op in products):
@@ -410,7 +411,13 @@ def fit(plan: Plan, spare: int) -> bool:
     dealt = sum(plan.placement.groups * dealt_bytes(op.operands[0]) for op in roles.dealt)
     room = plan.machine.shared_bytes - spare - dealt
 
-    out = 2 * OUT_BYTES * plan.placement.groups if roles.outs or roles.relays else 0
+    # Results of programs and of passes go out through the same bytes, one after the other.
+    out = max(
+        [
+            2 * OUT_BYTES * plan.placement.groups if roles.outs else 0,
+            *(r.sums.size for r in roles.relays.values()),
+        ]
+    )
     between = sum(r.ring.depth * r.ring.slot_bytes for r in roles.relays.values())
     early = {ring for ring in roles.rings if any(r.ahead in ring.users for r in roles.relays.values())}
 
@@ -445,7 +452,11 @@ def fit(plan: Plan, spare: int) -> bool:
         roles.turns = Ring("turn", [], (), None)
         for way in roles.outs.values():  # where a program before was is not known any more
             way.late = False
-    for ring in (*roles.rings, *([roles.turns] if roles.turns else [])):
+    for ring in (
+        *roles.rings,
+        *(r.handed for r in roles.relays.values()),
+        *([roles.turns] if roles.turns else []),
+    ):
         ring.bar = at
         at += 16 * ring.depth
     at += 16 if roles.turns else 0  # where the program is in the grid, behind the barriers: or -1 for the end

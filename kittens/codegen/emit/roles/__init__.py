@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kittens.artifact import Parameter
+from kittens.codegen.emit.roles.adding import adding
 from kittens.codegen.emit.roles.compute import Compute, hand_back, land, settle
 from kittens.codegen.emit.roles.copying import copying, zeros
 from kittens.codegen.emit.roles.passes import loop
@@ -33,6 +34,7 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
     compute = Compute(plan, _handlers(handlers), handlers, _read_here(plan))
     maps = compute.maps
     copy = copying(plan, handlers, maps)
+    adds = adding(plan, handlers, maps) if roles.relays else None
 
     compute.program, compute.rows, compute.cluster = copy.program, copy.rows, copy.cluster
     compute.indent = "    "
@@ -75,7 +77,8 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
     text.append(engine.wrappers(list(compute.instructions), list(compute.sizes)))
     text.append(engine.entry(entry, [(p.ctype, p.text) for p in parameters], threads, roles.cluster))
     text.append(f"  KT_SHARED_MEMORY(smem, {shared});")
-    rings = [*roles.rings, *([roles.turns] if roles.turns else [])]
+    handed = [r.handed for r in roles.relays.values()]
+    rings = [*roles.rings, *handed, *([roles.turns] if roles.turns else [])]
     for ring in rings:
         text.append(
             f"  const kt_smem {ring.name}_full = smem + {ring.bar}, {ring.name}_empty = smem + {ring.bar + 8 * ring.depth};"
@@ -88,10 +91,13 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
     for ring in rings:
         each = f"KT_EACH(i, {ring.depth}) " if ring.depth > 1 else ""
         at = " + i * 8" if ring.depth > 1 else ""
-        text.append(f"    {each}kt_bar_init({ring.name}_full{at}, 1);")
-        text.append(
-            f"    {each}kt_bar_init({ring.name}_empty{at}, {plan.placement.groups * (roles.cluster if ring.common else 1)});"
-        )
+        full, empty = 1, plan.placement.groups * (roles.cluster if ring.common else 1)
+        if ring in handed:
+            full, empty = empty, full
+        elif ring is roles.turns:
+            empty += bool(handed)
+        text.append(f"    {each}kt_bar_init({ring.name}_full{at}, {full});")
+        text.append(f"    {each}kt_bar_init({ring.name}_empty{at}, {empty});")
     meet = "kt_cluster_sync();" if roles.cluster > 1 else "kt_barrier();"
     text += ["    kt_bar_fence();", "  }"]
     text += zeros(plan, threads) if roles.cut is not None else []
@@ -109,7 +115,10 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
     if fewer:
         text.append(f"    kt_registers_fewer<{fewer}>();")
     text.append("    if (kt_thread() == 0) {")
-    text += [*copy.lines, "    }", "  } else {"]
+    text += [*copy.lines, "    }"]
+    if adds is not None:
+        text += [f"    if (kt_thread() == {machine.lanes}) {{", *adds.lines, "    }"]
+    text.append("  } else {")
     if more:
         text.append(f"    kt_registers_more<{more}>();")
     text += ["  " + line for line in compute.definitions(first)]
@@ -132,7 +141,7 @@ def _handlers(plain: Mapping[str, Handler]) -> dict[str, Handler]:
 
     def store_add(writer: Writer, op: Op) -> None:
         assert writer.plan.roles is not None
-        if all(op is not r.add.store for r in writer.plan.roles.relays.values()):
+        if all(op is not r.add for r in writer.plan.roles.relays.values()):
             plain["store_add"](writer, op)
 
     own = {

@@ -71,7 +71,7 @@ def _slice(
                         f"if ({last}) break;  // the product that heads a pass is started in the one before, even behind the last"
                     )
         elif op.name == "loop" and any(r.loop is op for r in roles.rings):
-            last = _passes(writer, op, extra=op in roles.relays)
+            last = passes(writer, op, extra=op in roles.relays)
             _slice(writer, op.regions[0], wanted, maps, last)
             writer.close()
         elif op in wanted or (roles.turns is not None and op.name == "program_id"):
@@ -110,20 +110,20 @@ def zeros(plan: Plan, threads: int) -> list[str]:
     ]
 
 
-def _passes(writer: Writer, op: Op, *, extra: bool) -> str:
+def passes(writer: Writer, op: Op, *, extra: bool) -> str:
     """Open a loop that copies, with a pass more if it is `extra` and there are any; returns what tells that one.
 
     Passes are counted in 32 bits: the compiler then knows the count to be alike in all lanes.
     """
     lo, hi, step = map(writer.scalar, op.operands[:3])
     index = op.regions[0].args[0]
-    name, count, passes = (writer.fresh(stem) for stem in (index.name or "index", "pass", "passes"))
-    writer.line(f"const int {passes} = kt_passes({lo}, {hi}, {step});")
+    name, count, many = (writer.fresh(stem) for stem in (index.name or "index", "pass", "passes"))
+    writer.line(f"const int {many} = kt_passes({lo}, {hi}, {step});")
     writer.line("KT_ONCE")
-    writer.open(f"for (int {count} = 0; {f'{passes} > 0' if extra else f'{count} < {passes}'}; ++{count})")
+    writer.open(f"for (int {count} = 0; {f'{many} > 0' if extra else f'{count} < {many}'}; ++{count})")
     writer.line(f"const kt_i64 {name} = {nth(lo, count, step)};")
     writer.names[index] = name
-    return f"{count} == {passes}"
+    return f"{count} == {many}"
 
 
 def _copy(writer: Writer, ring: Ring, staged: Staged, maps: dict[TileMap, Parameter]) -> None:

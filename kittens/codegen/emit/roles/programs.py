@@ -10,8 +10,9 @@ from kittens.codegen.emit.writer import Writer
 from kittens.ir import Op
 
 
-def programs(writer: Writer) -> None:
-    """Open the loop over the programs that this block takes, of those who compute, or of those who copy and draw them."""
+def programs(writer: Writer, *, told: bool = False) -> None:
+    """Open the loop over the programs that this block takes: of those who compute, of the thread that copies and draws them,
+    or of one that is told which (`told`)."""
     number, cluster = writer.program, writer.cluster
     assert writer.plan.roles is not None
     turns = writer.plan.roles.turns
@@ -20,13 +21,17 @@ def programs(writer: Writer) -> None:
         writer.open(f"for (kt_u32 {number} = {first}; {number} < programs; {number} += {step})")
         return
     at = f"smem + {turns.bar + 16}"
-    if isinstance(writer, Compute):
+    if isinstance(writer, Compute) or told:
         writer.open("for (;;)")
         writer.line(f"kt_bar_wait({bar(turns, 'full')}, turn_phase);")
         for i in range(writer.plan.function.grid_rank):
-            writer.line(f"const int turn_{i} = kt_uniform(int(kt_ld_shared_b32({added(at, 4 * i)})));")
-        writer.line("kt_sync_lanes();")
-        writer.line(f"if (lane == 0) kt_bar_arrive({bar(turns, 'empty')});")
+            read = f"int(kt_ld_shared_b32({added(at, 4 * i)}))"
+            writer.line(f"const int turn_{i} = {read if told else f'kt_uniform({read})'};")
+        if told:  # by one thread
+            writer.line(f"kt_bar_arrive({bar(turns, 'empty')});")
+        else:
+            writer.line("kt_sync_lanes();")
+            writer.line(f"if (lane == 0) kt_bar_arrive({bar(turns, 'empty')});")
         advance(writer, turns)
         writer.line("if (turn_0 < 0) break;")
         return
@@ -45,15 +50,21 @@ def programs(writer: Writer) -> None:
     )
 
 
+def told_program_id(writer: Writer, op: Op) -> None:
+    """Where a program is in the grid, for those who are told."""
+    assert writer.plan.roles is not None
+    if writer.plan.roles.turns is None:
+        op_program_id(writer, op)
+    else:
+        writer.names.update((v, f"kt_i64(turn_{i})") for i, v in enumerate(op.results))
+
+
 def program_id(writer: Writer, op: Op) -> None:
     """Where a drawn program is in the grid: found out by the copying team, which tells the others."""
     assert writer.plan.roles is not None
     turns = writer.plan.roles.turns
     if turns is None or isinstance(writer, Compute):
-        if turns is None:
-            op_program_id(writer, op)
-        else:
-            writer.names.update((v, f"kt_i64(turn_{i})") for i, v in enumerate(op.results))
+        told_program_id(writer, op)
         return
     op_program_id(writer, op)
     for i, value in enumerate(op.results):

@@ -4,10 +4,10 @@ With the words of attention's backward pass, what a team does in pass i, where S
 
     start dP(i), and dK of pass i-1        behind it, for which dS(i-1) still lies in shared memory
     P(i) from S(i); dS(i) from P(i), dP(i)  the threads, while products run
-    put dS(i); hand dQ(i-1) to the engine   behind one fence
+    put dS(i); hand dQ(i-1) over            behind one fence
     start dV(i); meet the other teams; start dQ(i)
     start S(i+1)
-    put dQ(i) in the group's buffers        while S(i+1) is made
+    put dQ(i) in the buffer of sums         while S(i+1) is made
 
 The copying team brings what S needs of one pass more than there are: to start it always needs no branch.
 """
@@ -15,18 +15,14 @@ The copying team brings what S needs of one pass more than there are: to start i
 from __future__ import annotations
 
 from kittens import layouts as lay
-from kittens.artifact import TileMap
 from kittens.codegen.emit.loops import carry_over, declare_carried
 from kittens.codegen.emit.roles.compute import Compute, land, one, settle
-from kittens.codegen.emit.roles.maps import map_of, order_of, places_of
 from kittens.codegen.emit.roles.products import left_words, start
 from kittens.codegen.emit.roles.rings import advance, bar, slot_of
 from kittens.codegen.emit.roles.slices import nth
 from kittens.codegen.emit.text import added
-from kittens.codegen.engine import axes_of
-from kittens.codegen.placement import shape
-from kittens.codegen.plan import OUT_BYTES, Relay, Ring
-from kittens.ir import Op, Value
+from kittens.codegen.plan import Relay, Ring
+from kittens.ir import Op
 
 
 def relayed(writer: Compute, op: Op, relay: Relay) -> None:
@@ -57,12 +53,6 @@ class _Relayed:
         self.read = writer.kept[self.ring] = writer.fresh(f"{self.ring.name}_read")
         writer.lagging.add(self.ring)
         writer.line(f"int {self.read} = 0, {self.slot} = 0;")
-        self.map, axes = self._map()
-        self.axes = axes
-        self.places = [writer.fresh("add_at") for _ in axes]
-        writer.line(
-            f"int {', '.join(f'{name} = 0' for name in self.places)};  // where the engine adds a result"
-        )
         index, (lo, hi, step) = self.region.args[0], map(writer.scalar, op.operands[:3])
         name, count, passes = (writer.fresh(stem) for stem in (index.name or "index", "pass", "passes"))
         writer.line(f"const int {passes} = kt_passes({lo}, {hi}, {step});")
@@ -87,7 +77,9 @@ class _Relayed:
             f"if (lane == 0) kt_bar_arrive({bar(self.ring, 'empty')});"
         )  # of the pass that there is not
         advance(writer, self.ring)
-        writer.line("if (lane == 0) kt_tile_wait_read<0>();")
+        writer.line(
+            f"kt_bar_wait({bar(relay.handed, 'empty')}, {relay.handed.name}_phase ^ 1);  // others use its bytes"
+        )
         writer.close()
         writer.scratch_busy = True
 
@@ -116,7 +108,7 @@ class _Relayed:
             one(writer, op)
         if not first:
             self._late()
-        skipped = {*self.heads, *self.sums, relay.ahead, relay.whole, relay.add.store}
+        skipped = {*self.heads, *self.sums, relay.ahead, relay.whole, relay.add}
         for op in self.region.ops:
             if op in skipped or op.name == "yield":
                 continue
@@ -140,6 +132,8 @@ class _Relayed:
             if op is not relay.late:
                 start(writer, op, self.names[op.result], {op.result, self.arguments[op.result]})
         settle(writer, relay.late.result)
+        if first and writer.roles.outs:  # these go through the same bytes
+            writer.line("if (lane == 0) kt_tile_wait_read<0>();")
         writer.line(writer.meet)
         start(writer, relay.whole, self.result, {relay.whole.result})
         for op in self.sums:
@@ -177,57 +171,30 @@ class _Relayed:
             )
             writer.line(f"KT_EACH(kk, {steps}) {put}")
 
-    def _map(self) -> tuple[str, list[int | Value]]:
-        """The map by which results are added, 16 rows of a panel at a time, and what its axes are."""
-        add, writer = self.relay.add, self.writer
-        found = axes_of(add.store.operands[0])
-        assert found is not None
-        parameter, axes = found
-        order = order_of(axes, 1, 0)
-        box = (add.panel // 4, 16, *(1 for _ in order[2:]))
-        return map_of(writer, writer.maps, TileMap(parameter.name, order, box, add.panel)), [
-            axes[i] for i in order
-        ]
-
-    def _buffer(self) -> str:
-        return f"smem + {self.writer.roles.out} + group * {2 * OUT_BYTES}"
-
     def _stage(self) -> None:
-        """Put a result in the group's buffers, and note where it belongs."""
+        """Put a result in the buffer for the thread that adds."""
         writer, relay = self.writer, self.relay
         matrix = writer.plan.placement.products[relay.whole]
-        nt, panel = matrix.tiles[1], relay.add.panel
-        shared = lay.panels((16, nt * 8), 4, panel_bytes=panel, xors=writer.machine.swizzles[panel])
-        writer.line("if (lane == 0) kt_tile_wait_read<0>();  // of what was handed over before")
-        writer.line("kt_sync_lanes();")
-        to = writer.fresh("to")
-        writer.line(f"const kt_smem {to} = {self._buffer()};")
-        for half in (0, 1):
-            row = "(lane >> 2)" if not half else "((lane >> 2) + 8)"
-            offset = lay.offset_expression(shared, row, "(j * 8 + (lane & 3) * 2)")
-            pair = [f"kt_bits({self.result}[j * 4 + {half * 2 + e}])" for e in (0, 1)]
-            writer.line(f"KT_EACH(j, {nt}) kt_st_shared_b64({to} + ({offset}), kt_u32x2{{{', '.join(pair)}}});")
-        for name, place in zip(
-            self.places, places_of(writer, relay.add.store, shape(relay.whole.result), self.axes), strict=True
-        ):
-            writer.line(f"{name} = {place};")
-
-    def _hand_over(self) -> None:
-        """Have the engine add what lies in the group's buffers. The fence is also that of what was put before."""
-        writer, relay = self.writer, self.relay
-        matrix = writer.plan.placement.products[relay.whole]
-        nt, panel = matrix.tiles[1], relay.add.panel
-        columns, many = panel // 4, nt * 8 * 4 // panel
+        nt = matrix.tiles[1]
         row = "(group & 3) * 16" if matrix.split[1] > 1 else "group * 16"
         col = f"(group >> 2) * {nt * 8}" if matrix.split[1] > 1 else ""
+        writer.line(f"kt_bar_wait({bar(relay.handed, 'empty')}, {relay.handed.name}_phase ^ 1);")
+        to = writer.fresh("to")
+        writer.line(f"const kt_smem {to} = smem + {writer.roles.out};")
+        for half in (0, 1):
+            at = added(row, "(lane >> 2)", 8 * half)
+            offset = lay.offset_expression(
+                relay.sums, f"({at})", f"({added(col, 'j * 8', '(lane & 3) * 2')})"
+            )
+            pair = [f"kt_bits({self.result}[j * 4 + {half * 2 + e}])" for e in (0, 1)]
+            writer.line(
+                f"KT_EACH(j, {nt}) kt_st_shared_b64({to} + ({offset}), kt_u32x2{{{', '.join(pair)}}});"
+            )
+
+    def _hand_over(self) -> None:
+        """Hand what was put before to the thread that adds. The fence is also that of what was put since."""
+        writer, handed = self.writer, self.relay.handed
         writer.line("kt_fence_async();")
         writer.line("kt_sync_lanes();")
-        writer.open("if (lane == 0)")
-        at = [added(self.places[0], col, f"panel * {columns}"), added(self.places[1], row), *self.places[2:]]
-        from_ = f"{self._buffer()} + panel * {16 * panel}"
-        inside = " | ".join(self.places)
-        writer.line(
-            f"if (({inside}) >= 0) KT_EACH(panel, {many}) kt_tile_reduce_add({self.map}, {from_}, {', '.join(at)});"
-        )
-        writer.line("kt_tile_commit();")
-        writer.close()
+        writer.line(f"if (lane == 0) kt_bar_arrive({bar(handed, 'full')});")
+        advance(writer, handed)

@@ -46,7 +46,8 @@ def positions(writer: Writer, phase: int) -> None:
     """Declare where a role stands in each ring: those who copy find all slots empty, those who compute find none full."""
     assert writer.plan.roles is not None
     turns = writer.plan.roles.turns
-    for ring in (*writer.plan.roles.rings, *([turns] if turns else [])):
+    relays = writer.plan.roles.relays.values()
+    for ring in (*writer.plan.roles.rings, *(r.handed for r in relays), *([turns] if turns else [])):
         slot = f"int {ring.name}_slot = 0; " if ring.depth > 1 else ""
         writer.line(f"{slot}kt_u32 {ring.name}_phase = {phase};")
         writer.taken |= {f"{ring.name}_{x}" for x in ("full", "empty", "slot", "phase")}
