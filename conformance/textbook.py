@@ -163,8 +163,9 @@ def attention_forward(
     return {"o": np.einsum("bhqk,bhkd->bhqd", p, np.repeat(v, q.shape[1] // v.shape[1], 1)), "lse": lse}
 
 
-def attention_delta(o: Array, do: Array, dlse: Any = None, **_: Any) -> Outputs:
-    return {"delta": (o * do).sum(-1) - (0 if dlse is None else dlse)}
+def attention_delta(o: Array, do: Array, lse: Array, dlse: Any = None, **_: Any) -> Outputs:
+    l2 = np.where(np.isneginf(lse), np.inf, lse) * np.log2(np.e)
+    return {"delta": (o * do).sum(-1) - (0 if dlse is None else dlse), "l2": l2}
 
 
 def _gradients(
@@ -172,7 +173,7 @@ def _gradients(
     k: Array,
     v: Array,
     do: Array,
-    lse: Array,
+    l2: Array,
     delta: Array,
     scale: float,
     left: int | None,
@@ -181,7 +182,7 @@ def _gradients(
     group = q.shape[1] // k.shape[1]
     kh, vh = np.repeat(k, group, 1), np.repeat(v, group, 1)
     s = _scores(q, k, scale, left, right)
-    p = np.where(np.isfinite(s), np.exp(np.where(np.isfinite(s), s, 0.0) - lse[..., None]), 0.0)
+    p = np.where(np.isfinite(s), np.exp(np.where(np.isfinite(s), s, 0.0) - l2[..., None] * np.log(2)), 0.0)
     ds = p * (np.einsum("bhqd,bhkd->bhqk", do, vh) - delta[..., None])
     dk, dv = scale * np.einsum("bhqk,bhqd->bhkd", ds, q), np.einsum("bhqk,bhqd->bhkd", p, do)
 
@@ -192,18 +193,18 @@ def _gradients(
 
 
 def attention_backward_kv(
-    q: Array, k: Array, v: Array, do: Array, lse: Array, delta: Array,
+    q: Array, k: Array, v: Array, do: Array, l2: Array, delta: Array,
     scale: float = 1.0, left: int | None = None, right: int | None = None, **_: Any,
 ) -> Outputs:  # fmt: skip
-    out = _gradients(q, k, v, do, lse, delta, scale, left, right)
+    out = _gradients(q, k, v, do, l2, delta, scale, left, right)
     return {name: out[name] for name in ("dk", "dv")}
 
 
 def attention_backward_q(
-    q: Array, k: Array, v: Array, do: Array, lse: Array, delta: Array,
+    q: Array, k: Array, v: Array, do: Array, l2: Array, delta: Array,
     scale: float = 1.0, left: int | None = None, right: int | None = None, **_: Any,
 ) -> Outputs:  # fmt: skip
-    return {"dq": _gradients(q, k, v, do, lse, delta, scale, left, right)["dq"]}
+    return {"dq": _gradients(q, k, v, do, l2, delta, scale, left, right)["dq"]}
 
 
 def activation(x: Array, function: str = "none", **_: Any) -> Outputs:

@@ -55,7 +55,7 @@ EXAMPLES: dict[str, Example] = {
         (_HEADS, _HEADS, _HEADS, _HEADS, _STATS, _STATS, _HEADS, _HEADS), _SCALE
     ),
     "attention_backward_q": Example((_HEADS, _HEADS, _HEADS, _HEADS, _STATS, _STATS, _HEADS), _SCALE),
-    "attention_delta": Example((_HEADS, _HEADS, _STATS)),
+    "attention_delta": Example((_HEADS, _HEADS, _STATS, _STATS, _STATS)),
     "attention_forward": Example((_HEADS, _HEADS, _HEADS, _HEADS, _STATS), _SCALE),
     "copy": Example((_ROWS, _ROWS)),
     "cross_entropy_backward": Example((_x(4096, 32000), _labels(4096), _f(4096), _f(4096), _x(4096, 32000))),

@@ -415,9 +415,11 @@ def attention_backward(
             _expect(_array(t, name, (float32,)), name, x.shape[:-1], "the log-sum-exp of attention")
     shapes = [adopt(t, "q").shape for t in (q, k, v)]  # type: ignore[union-attr]
     grads = [_output(None, q, shape, x.dtype) for shape in shapes]
-    delta = _output(None, q, x.shape[:-1], float32)
+    delta, l2 = (_output(None, q, x.shape[:-1], float32) for _ in range(2))
     up = 4 - x.ndim
-    q4, k4, v4, o4, do4, lse4, dlse4, delta4 = (_raised(t, up) for t in (q, k, v, o, do, lse, dlse, delta))
+    q4, k4, v4, o4, do4, lse4, dlse4, delta4, l24 = (
+        _raised(t, up) for t in (q, k, v, o, do, lse, dlse, delta, l2)
+    )
     dq, dk, dv = (_raised(t, up) for t in grads)
     constants: dict[str, Any] = {
         "scale": _scale(scale, x),
@@ -426,9 +428,9 @@ def attention_backward(
         "on": on,
         **(tune or {}),
     }
-    launch(kernels.attention_delta, o4, do4, delta4, dlse4, on=on)
-    launch(kernels.attention_backward_kv, q4, k4, v4, do4, lse4, delta4, dk, dv, **constants)
-    launch(kernels.attention_backward_q, q4, k4, v4, do4, lse4, delta4, dq, **constants)
+    launch(kernels.attention_delta, o4, do4, lse4, delta4, l24, dlse4, on=on)
+    launch(kernels.attention_backward_kv, q4, k4, v4, do4, l24, delta4, dk, dv, **constants)
+    launch(kernels.attention_backward_q, q4, k4, v4, do4, l24, delta4, dq, **constants)
     return grads[0], grads[1], grads[2]
 
 

@@ -393,8 +393,12 @@ def _backward() -> Iterator[Case]:
 
             def make(rng, dtype=dtype, with_lse=with_lse):
                 o, do = normal(rng, (1, 2, 70, 48), dtype), normal(rng, (1, 2, 70, 48), dtype)
+                lse = np.where(np.arange(70) % 7 == 0, -np.inf, normal(rng, (1, 2, 70), F32)).astype(
+                    np.float32
+                )
                 extra = {"dlse": In(normal(rng, (1, 2, 70), F32))} if with_lse else {}
-                return {"o": In(o), "do": In(do), "delta": Out(F32, (1, 2, 70)), **extra}
+                rows = {name: Out(F32, (1, 2, 70)) for name in ("delta", "l2")}
+                return {"o": In(o), "do": In(do), "lse": In(lse), **rows, **extra}
 
             yield _case(kernels.attention_delta, f"{dtype}{'/dlse' if with_lse else ''}", make, 20000.0)
 
@@ -408,9 +412,10 @@ def _gradient(kernel: str, dtype: DType, shape: tuple[int, ...], window: dict):
         )
         wide = [x.astype(np.float64) for x in (q, k, v)]
         forward = textbook.attention_forward(*wide, **window)
-        lse = forward["lse"].astype(np.float32)
+        seen = np.isfinite(forward["lse"])
+        l2 = np.where(seen, forward["lse"] * np.log2(np.e), np.inf).astype(np.float32)
         delta = (forward["o"] * do.astype(np.float64)).sum(-1).astype(np.float32)
-        args = {"q": In(q), "k": In(k), "v": In(v), "do": In(do), "lse": In(lse), "delta": In(delta)}
+        args = {"q": In(q), "k": In(k), "v": In(v), "do": In(do), "l2": In(l2), "delta": In(delta)}
         if kernel == "attention_backward_q":
             return {**args, "dq": Out(dtype, q.shape)}
         return {**args, "dk": Out(dtype, k.shape), "dv": Out(dtype, v.shape)}

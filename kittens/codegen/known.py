@@ -107,7 +107,9 @@ def natural(value: Value) -> bool:
     op = value.producer
     if op is None or op.name == "dim" or most(value) is not None:
         return op is not None
-    return op.name in ("floordiv", "minimum", "maximum") and all(map(natural, op.operands))
+    if op.name == "maximum":
+        return any(map(natural, op.operands))
+    return op.name in ("floordiv", "minimum") and all(map(natural, op.operands))
 
 
 def most(value: Value) -> int | None:

@@ -7,7 +7,7 @@ blocked layout. Index arithmetic and constants are not held at all: they are com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from kittens.codegen.machine import Engine, Machine, MatrixOp
@@ -88,8 +88,11 @@ class Placement:
     reasons: dict[Value, str] = field(default_factory=dict)
 
 
-def place(function: Function, machine: Machine, teams: int = 0) -> Placement:
-    """Decide layouts for a function; products are made by the machine's engine if `teams` of groups ask it for them."""
+def place(function: Function, machine: Machine, teams: int = 0, lined: Collection[Value] = ()) -> Placement:
+    """Decide layouts for a function; products are made by the machine's engine if `teams` of groups ask it for them.
+
+    lined: vectors that lie along the engine's columns and come through shared memory: each lane holds those of its columns.
+    """
     values = _values(function.body)
     implicit = _implicit(function)
     classes = _Classes()
@@ -123,7 +126,7 @@ def place(function: Function, machine: Machine, teams: int = 0) -> Placement:
         reasons[value] = "read by products straight from memory"
         out.direct.add(value)
     if teams:
-        _deal(ops, classes, out, machine.lanes, layouts, reasons)
+        _deal(ops, classes, out, machine.lanes, layouts, reasons, {classes.root(v) for v in lined})
     _spread(ops, classes, layouts, reasons)
     for op in ops:
         _place_pairs(op, ops, values, classes, machine, groups, implicit, layouts, reasons)
@@ -364,6 +367,7 @@ def _deal(
     lanes: int,
     layouts: dict[Value, Tiled],
     reasons: dict[Value, str],
+    lined: set[Value],
 ) -> None:
     """Deal vectors that lie along the engine's columns to the lanes of each group, which else would hold many elements each."""
     swapped = {classes.root(op.result) for op, matrix in placement.products.items() if matrix.swapped}
@@ -372,6 +376,8 @@ def _deal(
         if relation is None or classes.root(relation[0]) not in swapped or relation[2] != "col":
             continue
         vector = classes.root(relation[1])
+        if vector in lined:
+            continue
         (extent,) = squeezed(shape(vector))
         if vector not in layouts:
             layouts[vector] = dealt_vector(extent, lanes, placement.groups)

@@ -6,12 +6,15 @@ part of it, and dQ = dS K all.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from kittens import layouts as lay
-from kittens.codegen.engine import panels, sums_carried
+from kittens.codegen.engine import axes_of, panels, sums_carried
+from kittens.codegen.known import divisor
 from kittens.codegen.placement import dtype_of, shape, source_of
 from kittens.codegen.plan import Plan, Relay, Ring, Staged
 from kittens.dtypes import BY_NAME
-from kittens.ir import Function, Op, Value
+from kittens.ir import Function, Op, TensorType, Value
 from kittens.layouts import Shared
 
 
@@ -62,6 +65,70 @@ def relay(loop: Op, plan: Plan, rings: list[Ring]) -> Relay | None:
         return None
     passed = Ring(f"{value.name or 'relay'}_relay", [tile], (whole, late[0]), loop, depth=2)
     return Relay(passed, heads[0], late[0], whole, add, *sent, Ring("sums", [], (), loop))
+
+
+def lined(function: Function) -> set[Value]:
+    """The vectors of a loop with a relay that the engine copies too: loaded, and at most negated before they meet a matrix."""
+    uses: dict[Value, list[Op]] = {}
+    for op in function.body.walk():
+        for value in op.operands:
+            uses.setdefault(value, []).append(op)
+
+    def direct(value: Value) -> bool:
+        return all(
+            op.name == "broadcast" or (op.name in ("neg", "reshape") and direct(op.result))
+            for op in uses.get(value, ())
+        )
+
+    found = set()
+    for loop in function.body.ops:
+        for op in loop.regions[0].ops if loop.name == "loop" and added(function) else ():
+            if (
+                op.name == "load"
+                and len(shape(op.result)) == 1
+                and direct(op.result)
+                and _vector(op) is not None
+            ):
+                found.add(op.result)
+    return found
+
+
+def _vector(op: Op) -> Staged | None:
+    """The part of a slot that a vector is copied to; None if the engine cannot copy it."""
+    found, (extent,) = axes_of(op.operands[0]), shape(op.result)
+    if (
+        found is None
+        or dtype_of(op.result) != "float32"
+        or op.attrs["pad"] != 0
+        or extent % 4
+        or extent > 256
+    ):
+        return None
+    parameter, axes = found
+    tensor = parameter.type
+    assert isinstance(tensor, TensorType)
+    steps = [s for s, axis in zip(tensor.strides, axes, strict=True) if axis != 0]
+    if not 2 <= tensor.rank <= 5 or tensor.alignment < 16 or tensor.strides[axes.index(0)].value != 1:
+        return None
+    if any(s.value == 1 or divisor(s) % 4 or (s.value is not None and s.value <= 0) for s in steps):
+        return None
+    return Staged(op, lay.panels((1, extent), 4, panel_bytes=extent * 4), False, 0)
+
+
+def take_in(found: Relay, rings: list[Ring], vectors: Collection[Value], plan: Plan) -> bool:
+    """Have vectors copied with what heads a pass; False if one comes after the copies of other rings."""
+    ring = next(r for r in rings if found.ahead in r.users and r.loop is not None)
+    other = {s.load for r in rings if r is not ring for s in r.tiles}
+    assert ring.loop is not None
+    ops = ring.loop.regions[0].ops
+    before = ops[: next((i for i, op in enumerate(ops) if op in other), len(ops))]
+    for op in before:
+        tile = _vector(op) if op.results and op.result in vectors else None
+        if tile is not None:
+            tile.loop = ring.loop
+            plan.staged[op.result] = tile
+            ring.tiles.append(tile)
+    return all(v in plan.staged for v in vectors)
 
 
 def _staged(op: Op, plan: Plan) -> bool:

@@ -38,7 +38,7 @@ from kittens.codegen.plan import (
     Staged,
     loads_of_products,
 )
-from kittens.codegen.relays import added, relay
+from kittens.codegen.relays import added, lined, relay, take_in
 from kittens.dtypes import BY_NAME
 from kittens.ir import Function, Op, Value, base
 
@@ -55,7 +55,17 @@ def assign(function: Function, machine: Machine) -> Plan | None:
     teams = _teams(function, products, engine)
     if not teams:
         return None
-    plan = Plan(function, machine, place(function, machine, teams))
+    vectors = lined(function)
+    ways = (vectors, set()) if vectors else (vectors,)
+    return next((plan for way in ways if (plan := _assigned(function, machine, products, teams, way))), None)
+
+
+def _assigned(
+    function: Function, machine: Machine, products: list[Op], teams: int, vectors: set[Value]
+) -> Plan | None:
+    engine = machine.engine
+    assert engine is not None
+    plan = Plan(function, machine, place(function, machine, teams, vectors))
     loads = loads_of_products(plan)
     top = set(function.body.ops)
     for load, loop in loads:
@@ -72,6 +82,8 @@ def assign(function: Function, machine: Machine) -> Plan | None:
         found = relay(loop, plan, rings)
         if found is not None and not relays:
             relays[loop] = found
+    if vectors and not (relays and all(take_in(found, rings, vectors, plan) for found in relays.values())):
+        return None
     whole = {r.whole for r in relays.values()}
     if not all(op in whole or _readable(op, plan, engine) for op in products):
         return None

@@ -4,6 +4,7 @@ With p = exp(scale q k^T - lse), dp = do v^T and delta = sum(o do) over a row:
 
     dv = p^T do,    ds = p (dp - delta),    dq = scale ds k,    dk = scale ds^T q
 
+Of each row the kernels take delta and l2, the log-sum-exp to base 2, which `attention_delta` makes.
 Shapes and meaning as in `kittens.kernels.attention`. Each gradient is summed by one program in a fixed order,
 so results are the same from run to run: `attention_backward_kv` runs over key blocks and sums over the
 queries of all heads of the group, `attention_backward_q` runs over query blocks and sums over the keys.
@@ -29,22 +30,23 @@ def query_blocks(j, nq, nk, left, right, BM, BN):
 
 def log2_normaliser(lse, i, BM):
     """The log-sum-exp of query block i to base 2; inf, for probabilities of 0, where nothing is seen."""
-    rows = kt.load(lse, i, BM, pad=kt.inf)
+    rows = kt.load(lse, i, BM)
     return kt.where(rows == -kt.inf, kt.inf, rows) * LOG2E
 
 
 @kt.kernel(grid=lambda o, BM: (kt.cdiv(o.shape[2], BM), o.shape[1], o.shape[0]))
-def attention_delta(o, do, delta, dlse=None, *, BM=kt.tunable(64, 32, 128)):
-    """delta = sum(o do) over each row, less the gradient of the log-sum-exp if there is one."""
+def attention_delta(o, do, lse, delta, l2, dlse=None, *, BM=kt.tunable(64, 32, 128)):
+    """delta = sum(o do) over each row, less the gradient of the log-sum-exp if there is one; l2 = lse log2(e), inf for -inf."""
     i, h, b = kt.program_id()
     o, do, DV = o[b, h], do[b, h], head_width(o)
     d = (wide(kt.load(o, (i, 0), (BM, DV))) * wide(kt.load(do, (i, 0), (BM, DV)))).sum(axis=1)
     kt.store(delta[b, h], i, d if dlse is None else d - kt.load(dlse[b, h], i, BM))
+    kt.store(l2[b, h], i, log2_normaliser(lse[b, h], i, BM))
 
 
 @kt.kernel(grid=lambda k, BN: (kt.cdiv(k.shape[2], BN), k.shape[1], k.shape[0]))
 def attention_backward_kv(
-    q, k, v, do, lse, delta, dk, dv, dq=None, *, scale, left=None, right=None,
+    q, k, v, do, l2, delta, dk, dv, dq=None, *, scale, left=None, right=None,
     BM=kt.tunable(64, 128, 32), BN=kt.tunable(64, 128),
 ):  # fmt: skip
     """dk and dv of one block of keys; and its part of dq / scale, added to dq in no fixed order, if there is dq (float32)."""
@@ -58,10 +60,14 @@ def attention_backward_kv(
     blocks = kt.maximum(hi - lo, 0)
     for t in kt.range(group * blocks):  # the heads of the group, one after another
         h, i = hk * group + t // blocks, lo + t % blocks
-        q_tile, do_tile = kt.load(q[b, h], (i, 0), (BM, D)), kt.load(do[b, h], (i, 0), (BM, DV))
-        l2, d = log2_normaliser(lse[b, h], i, BM), kt.load(delta[b, h], i, BM)
+        q_tile, rows, d = (
+            kt.load(q[b, h], (i, 0), (BM, D)),
+            kt.load(l2[b, h], i, BM),
+            kt.load(delta[b, h], i, BM),
+        )
+        do_tile = kt.load(do[b, h], (i, 0), (BM, DV))
         s = visible(q_tile @ k_tile.T, i, j, nq, nk, left, right)
-        p = kt.exp2(kt.fma(s, c, -l2[:, None]))
+        p = kt.exp2(kt.fma(s, c, -rows[:, None]))  # 1 in rows beyond the last, whose do and delta are 0
         dv_acc += p.to(do.dtype).T @ do_tile
         ds = p * (do_tile @ v_tile.T - d[:, None])
         ds = ds.to(q.dtype)
@@ -74,7 +80,7 @@ def attention_backward_kv(
 
 @kt.kernel(grid=lambda q, BM: (kt.cdiv(q.shape[2], BM), q.shape[1], q.shape[0]))
 def attention_backward_q(
-    q, k, v, do, lse, delta, dq, *, scale, left=None, right=None,
+    q, k, v, do, l2, delta, dq, *, scale, left=None, right=None,
     BM=kt.tunable(64, 128), BN=kt.tunable(64, 128, 32),
 ):  # fmt: skip
     """dq of one block of queries."""
@@ -84,13 +90,13 @@ def attention_backward_q(
     D, DV, c = head_width(q), head_width(v), scale * LOG2E
 
     q_tile, do_tile = kt.load(q[b, h], (i, 0), (BM, D)), kt.load(do[b, h], (i, 0), (BM, DV))
-    l2, d = log2_normaliser(lse[b, h], i, BM), kt.load(delta[b, h], i, BM)
+    rows, d = kt.load(l2[b, h], i, BM), kt.load(delta[b, h], i, BM)
     dq_acc = kt.zeros((BM, D), kt.float32)
     lo, hi = key_blocks(i, nq, nk, left, right, BM, BN)
     for j in kt.range(lo, hi):
         k_tile, v_tile = kt.load(k, (j, 0), (BN, D)), kt.load(v, (j, 0), (BN, DV))
         s = visible(q_tile @ k_tile.T, i, j, nq, nk, left, right)
-        p = kt.exp2(kt.fma(s, c, -l2[:, None]))
+        p = kt.exp2(kt.fma(s, c, -rows[:, None]))
         ds = p * (do_tile @ v_tile.T - d[:, None])
         dq_acc += ds.to(k.dtype) @ k_tile
     kt.store(dq[b, h], (i, 0), dq_acc * scale)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kittens.codegen import cexpr
 from kittens.codegen.emit.writer import Writer
-from kittens.codegen.known import along, most, natural
+from kittens.codegen.known import along, natural
 from kittens.codegen.placement import (
     dtype_of,
     is_tile,
@@ -107,7 +107,7 @@ def _own(writer: Writer, op: Op, layout: Tiled) -> bool:
 def op_floordiv(writer: Writer, op: Op) -> None:
     """Numbers of programs are divided in 32 bits: no device has an instruction for 64."""
     result, (a, b) = op.result, op.operands
-    largest = None if is_tile(result) or dtype_of(result) != "int64" else most(a)
+    largest = None if is_tile(result) or dtype_of(result) != "int64" else writer.most(a)
     if largest is None or largest >= 2**32 or not natural(b):
         elementwise(writer, op)
         return

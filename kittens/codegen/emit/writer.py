@@ -21,7 +21,7 @@ from kittens.codegen.emit.text import (
     row_major,
     source_index,
 )
-from kittens.codegen.known import alike, axis_before, vector
+from kittens.codegen.known import alike, axis_before, most, vector
 from kittens.codegen.machine import Machine
 from kittens.codegen.placement import (
     axis_name,
@@ -142,6 +142,7 @@ class Writer:
         self.preloaded: dict[tuple[Op, str], str] = {}
         self.preloaded_words = 0
         self.slots: dict[Value, str] = {}
+        self.counted: set[Value] = set()  # indices of loops that are counted in 32 bits, from 0 on
         self.streams: dict[Value, Callable[[str, str], str]] = {}
         self.scratch_busy = False
         self.scratch_bytes = 0
@@ -436,6 +437,10 @@ class Writer:
             self.barrier()
         self.scratch_busy = True
         return f"smem + {self.plan.buffer_bytes}" if self.plan.buffer_bytes else "smem"
+
+    def most(self, value: Value) -> int | None:
+        """A bound of an integer scalar that is not negative, if one is known."""
+        return 2**31 - 1 if value in self.counted else most(value)
 
     def put_all(self, value: Value, address: Callable[[str], str], layout: Tiled | None = None) -> None:
         """Write every element of a tile once, at the address that register r's element has."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from kittens import layouts as lay
 from kittens.artifact import Parameter, TileMap
 from kittens.codegen.emit.roles.rings import OURS, advance, bar
-from kittens.codegen.emit.roles.vectors import dealt
+from kittens.codegen.emit.roles.vectors import arrived, dealt
 from kittens.codegen.emit.writer import Handler, Reader, Writer
 from kittens.codegen.machine import Engine, Instruction
 from kittens.codegen.plan import Plan, Ring, Roles, Staged
@@ -79,6 +79,7 @@ class Compute(Writer):
         #: Products that are started a pass after their own.
         self.late: set[Op] = {*self.roles.late.values(), *(r.late for r in self.roles.relays.values())}
         self.flights: list[Flight] = []
+        self.arrived: set[Value] = set()  # vectors that have been read from their slots in this pass
         self.instructions: dict[Instruction, None] = {}
         self.sizes: dict[int, None] = {}
         self.descriptors: dict[tuple[Value, int, bool], str] = {}
@@ -102,6 +103,9 @@ class Compute(Writer):
         """As a writer's; what is dealt to the lanes of a group they read from each other, and no sooner than they use it."""
         if value.producer in self.roles.dealt and value not in self.held:
             return dealt(self, value.producer, layout)
+        if value in self.plan.staged and value not in self.arrived:
+            arrived(self, self.plan.staged[value], layout)
+            self.arrived.add(value)
         return super().reader(value, layout)
 
 

@@ -123,12 +123,17 @@ def passes(writer: Writer, op: Op, *, extra: bool) -> str:
     writer.open(f"for (int {count} = 0; {f'{many} > 0' if extra else f'{count} < {many}'}; ++{count})")
     writer.line(f"const kt_i64 {name} = {nth(lo, count, step)};")
     writer.names[index] = name
+    if (lo, step) == ("kt_i64(0)", "kt_i64(1)"):
+        writer.counted.add(index)
     return f"{count} == {many}"
 
 
 def _copy(writer: Writer, ring: Ring, staged: Staged, maps: dict[TileMap, Parameter]) -> None:
     """Start the copy of one tile, a panel of columns at a time."""
     op, size = staged.load, staged.shared.itemsize
+    if len(shape(op.result)) == 1:
+        _copy_vector(writer, ring, staged, maps)
+        return
     rows, cols = staged.shared.shape
     columns = staged.width // size
     found, roles = axes_of(op.operands[0]), writer.plan.roles
@@ -160,3 +165,18 @@ def _copy(writer: Writer, ring: Ring, staged: Staged, maps: dict[TileMap, Parame
     call, blocks = ("kt_tile_load_to", [f"{(1 << parts) - 1}"]) if parts > 1 else ("kt_tile_load", [])
     each = f"KT_EACH(panel, {many}) " if many > 1 else ""
     writer.line(f"{each}{call}({', '.join([at, map, bar(ring, 'full'), *places, *blocks])});")
+
+
+def _copy_vector(writer: Writer, ring: Ring, staged: Staged, maps: dict[TileMap, Parameter]) -> None:
+    """Start the copy of a vector."""
+    op = staged.load
+    found = axes_of(op.operands[0])
+    assert found is not None
+    parameter, axes = found
+    first = axes.index(0)
+    order = (first, *(i for i in reversed(range(len(axes))) if i != first))
+    places = places_of(writer, op, shape(op.result), [axes[i] for i in order])
+    box = (shape(op.result)[0], *(1 for _ in order[1:]))
+    map = map_of(writer, maps, TileMap(parameter.name, order, box, 0))
+    at = f"smem + {staged.offset} + {slot_of(ring)} * {ring.slot_bytes}"
+    writer.line(f"kt_tile_load({', '.join([at, map, bar(ring, 'full'), *places])});")

@@ -52,6 +52,8 @@ def loop(writer: Writer, op: Op) -> None:
     writer.open(f"if ({passes} > 0)")
     writer.open()
     writer.names[index] = name
+    if (lo, step) == ("kt_i64(0)", "kt_i64(1)"):
+        writer.counted.add(index)
     writer.line(f"const kt_i64 {name} = {lo};")
     _pass(writer, region, body, first=True)
     writer.close()

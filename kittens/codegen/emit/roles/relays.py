@@ -60,6 +60,8 @@ class _Relayed:
         self._ahead()
         writer.open()
         writer.names[index] = name
+        if (lo, step) == ("kt_i64(0)", "kt_i64(1)"):
+            writer.counted.add(index)
         writer.line(f"const kt_i64 {name} = {lo};")
         self._pass(first=True)
         writer.close()
@@ -104,6 +106,7 @@ class _Relayed:
 
     def _pass(self, *, first: bool) -> None:
         writer, relay = self.writer, self.relay
+        writer.arrived.clear()
         for op in self.heads:
             one(writer, op)
         if not first:

@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kittens import layouts as lay
 from kittens.codegen import cexpr
+from kittens.codegen.emit.roles.rings import ring_of, slot_of
 from kittens.codegen.emit.text import holders
 from kittens.codegen.emit.writer import Reader, Writer
 from kittens.codegen.placement import dtype_of, related
+from kittens.codegen.plan import Staged
 from kittens.codegen.roles import dealt_bytes
 from kittens.dtypes import BY_NAME
 from kittens.errors import InternalError
 from kittens.ir import Op
+
+
+def arrived(writer: Writer, staged: Staged, layout: lay.Tiled) -> None:
+    """Read a vector from its slot: of each lane its columns."""
+    ring, value = ring_of(writer, staged.load.result), staged.load.result
+    offsets = lay.register_offsets(layout, "col")
+    if offsets is None:
+        raise InternalError(f"registers of {layout} do not add to a coordinate")
+    name, first = writer.fresh(value.name or "vector"), writer.fresh("slot")
+    at = f"smem + {staged.offset} + {slot_of(ring)} * {ring.slot_bytes}"
+    writer.line(f"const kt_smem {first} = kt_base({at} + {writer.coords(layout)['col']} * 4);")
+    writer.line(f"float {name}[{layout.registers}];")
+    _read_floats(writer, name, first, layout, offsets)
+    writer.held[value] = (name, layout)
+
+
+def _read_floats(writer: Writer, name: str, first: str, layout: lay.Tiled, offsets: Sequence[int]) -> None:
+    """Fill an array with the floats that a lane's registers stand for, two at a time where they are neighbours."""
+    if all(run == (run[0], run[0] + 1) for run in lay.runs(layout, "col", 2)):
+        place = writer.table([o * 4 for o in offsets[::2]], "two")
+        writer.line(
+            f"KT_EACH(two, {layout.registers // 2}) KT_LOAD_FLOATS(2, {name}, two * 2, {first} + ({place}));"
+        )
+    else:
+        place = writer.table([o * 4 for o in offsets], "r")
+        writer.line(f"KT_EACH(r, {layout.registers}) {name}[r] = kt_get<float>({first} + ({place}));")
 
 
 def dealt(writer: Writer, op: Op, layout: lay.Tiled) -> Reader:
@@ -38,11 +67,8 @@ def dealt(writer: Writer, op: Op, layout: lay.Tiled) -> Reader:
     name, first = writer.fresh(f"{vector.name or 'vector'}_columns"), writer.fresh("dealt")
     writer.line(f"const kt_smem {first} = kt_base({at} + {writer.coords(want)['col']} * {size});")
     writer.line(f"{c} {name}[{want.registers}];")
-    if dtype == "float32" and all(run == (run[0], run[0] + 1) for run in lay.runs(want, "col", 2)):
-        place = writer.table([o * size for o in offsets[::2]], "two")
-        writer.line(
-            f"KT_EACH(two, {want.registers // 2}) KT_LOAD_FLOATS(2, {name}, two * 2, {first} + ({place}));"
-        )
+    if dtype == "float32":
+        _read_floats(writer, name, first, want, offsets)
     else:
         place = writer.table([o * size for o in offsets], "r")
         writer.line(f"KT_EACH(r, {want.registers}) {name}[r] = kt_get<{c}>({first} + ({place}));")
