@@ -88,10 +88,10 @@ class Placement:
     reasons: dict[Value, str] = field(default_factory=dict)
 
 
-def place(function: Function, machine: Machine, teams: int = 0, lined: Collection[Value] = ()) -> Placement:
+def place(function: Function, machine: Machine, teams: int = 0, copied: Collection[Value] = ()) -> Placement:
     """Decide layouts for a function; products are made by the machine's engine if `teams` of groups ask it for them.
 
-    lined: vectors that lie along the engine's columns and come through shared memory: each lane holds those of its columns.
+    copied: vectors that lie along the engine's columns and come through shared memory: each lane holds those of its columns.
     """
     values = _values(function.body)
     implicit = _implicit(function)
@@ -126,7 +126,7 @@ def place(function: Function, machine: Machine, teams: int = 0, lined: Collectio
         reasons[value] = "read by products straight from memory"
         out.direct.add(value)
     if teams:
-        _deal(ops, classes, out, machine.lanes, layouts, reasons, {classes.root(v) for v in lined})
+        _deal(ops, classes, out, machine.lanes, layouts, reasons, {classes.root(v) for v in copied})
     _spread(ops, classes, layouts, reasons)
     for op in ops:
         _place_pairs(op, ops, values, classes, machine, groups, implicit, layouts, reasons)
@@ -367,7 +367,7 @@ def _deal(
     lanes: int,
     layouts: dict[Value, Tiled],
     reasons: dict[Value, str],
-    lined: set[Value],
+    copied: set[Value],
 ) -> None:
     """Deal vectors that lie along the engine's columns to the lanes of each group, which else would hold many elements each."""
     swapped = {classes.root(op.result) for op, matrix in placement.products.items() if matrix.swapped}
@@ -376,7 +376,7 @@ def _deal(
         if relation is None or classes.root(relation[0]) not in swapped or relation[2] != "col":
             continue
         vector = classes.root(relation[1])
-        if vector in lined:
+        if vector in copied:
             continue
         (extent,) = squeezed(shape(vector))
         if vector not in layouts:

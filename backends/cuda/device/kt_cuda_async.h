@@ -219,6 +219,11 @@ KT_FN kt_smem kt_base(kt_smem p) {
   KT_ASM_PURE((void)0, "" : "+r"(p));
   return p;
 }
+// The same, found out where it stands: what is computed from it is computed there, and takes no register over a loop.
+KT_FN kt_smem kt_base_here(kt_smem p) {
+  KT_ASM((void)0, "" : "+r"(p));
+  return p;
+}
 // True in one lane of the warp, which all lanes reach together: always the same one.
 KT_FN bool kt_elect(KT_SITE_ONLY) {
   KT_HERE;

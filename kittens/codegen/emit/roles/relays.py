@@ -157,22 +157,28 @@ class _Relayed:
         words = left_words(writer, relay.late)
         (staged,) = relay.ring.tiles
         mt, _, steps = matrix.tiles
-        rows, columns = lay.Tiled(matrix.team.d).shape[0], staged.width // 2  # type: ignore[union-attr]
-        panel = lay.panels(
-            (16, columns), 2, panel_bytes=staged.width, xors=writer.machine.swizzles[staged.width]
-        )
-        each = columns // 16  # words of 16 columns in a panel
-        offset = lay.offset_expression(panel, "(lane & 15)", f"(kk % {each} * 16 + (lane >> 4) * 8)")
+        rows = lay.Tiled(matrix.team.d).shape[0]  # type: ignore[union-attr]
         for i in range(mt):
-            row = added("(group & 3) * 16", f"(group >> 2) * {mt * rows}", i * rows)
-            at = f"smem + {staged.offset} + {self.slot} * {relay.ring.slot_bytes} + ({row}) * {staged.width}"
-            to = writer.fresh("to")
-            writer.line(f"const kt_smem {to} = {at};")
-            place = f"{to} + kk / {each} * {staged.shared.shape[0] * staged.width} + ({offset})"
+            row = added("(group & 3) * 16", f"(group >> 2) * {mt * rows}", i * rows, "(lane & 15)")
+            at, steps_to = self._places(staged.shared, row, "(lane >> 4) * 8", "kk", 16, steps)
+            place = f"{at}{steps_to} + smem + {staged.offset} + {self.slot} * {relay.ring.slot_bytes}"
             put = writer.engine.put(
                 place, [f"{words}[{added('kk * 4', i * steps * 4 + w)}]" for w in range(4)]
             )
             writer.line(f"KT_EACH(kk, {steps}) {put}")
+
+    def _places(
+        self, shared: lay.Shared, row: str, col: str, index: str, step: int, count: int
+    ) -> tuple[str, str]:
+        """Where elements lie that are so many columns apart, in bytes: for the lane, and what to change that by for each.
+
+        Bits of columns of steps and of lanes are apart, so that the places of both are combined by exclusive or.
+        """
+        name = self.writer.fresh("to")
+        here = lay.offset_expression(shared, f"({row})", f"({col})")
+        self.writer.line(f"const kt_smem {name} = kt_base_here({here});")
+        apart = self.writer.table([int(lay.offset(shared, 0, i * step)) for i in range(count)], index)
+        return f"({name}", f" ^ ({apart}))"
 
     def _stage(self) -> None:
         """Put a result in the buffer for the thread that adds."""
@@ -182,16 +188,18 @@ class _Relayed:
         row = "(group & 3) * 16" if matrix.split[1] > 1 else "group * 16"
         col = f"(group >> 2) * {nt * 8}" if matrix.split[1] > 1 else ""
         writer.line(f"kt_bar_wait({bar(relay.handed, 'empty')}, {relay.handed.name}_phase ^ 1);")
-        to = writer.fresh("to")
-        writer.line(f"const kt_smem {to} = smem + {writer.roles.out};")
         for half in (0, 1):
             at = added(row, "(lane >> 2)", 8 * half)
-            offset = lay.offset_expression(
-                relay.sums, f"({at})", f"({added(col, 'j * 8', '(lane & 3) * 2')})"
-            )
+            if nt & (nt - 1):  # a team's first column shares bits with the others
+                offset = lay.offset_expression(
+                    relay.sums, f"({at})", f"({added(col, 'j * 8', '(lane & 3) * 2')})"
+                )
+            else:
+                to, steps_to = self._places(relay.sums, at, added(col, "(lane & 3) * 2"), "j", 8, nt)
+                offset = to + steps_to
             pair = [f"kt_bits({self.result}[j * 4 + {half * 2 + e}])" for e in (0, 1)]
             writer.line(
-                f"KT_EACH(j, {nt}) kt_st_shared_b64({to} + ({offset}), kt_u32x2{{{', '.join(pair)}}});"
+                f"KT_EACH(j, {nt}) kt_st_shared_b64({offset} + smem + {writer.roles.out}, kt_u32x2{{{', '.join(pair)}}});"
             )
 
     def _hand_over(self) -> None:
