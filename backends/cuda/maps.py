@@ -27,8 +27,8 @@ def unmappable(tile: TileMap, tensor: TensorArg) -> str:
         return f"{tile.tensor} is aligned to {tensor.alignment} bytes, not to 16"
     for place, axis in enumerate(tile.axes):
         extent, stride = tensor.shape[axis], tensor.strides[axis] * tensor.dtype.bytes
-        if extent > _LIMIT_EXTENT:
-            return f"axis {axis} of {tile.tensor} has an extent of {extent}, above 2^32"
+        if extent >= _LIMIT_EXTENT:
+            return f"axis {axis} of {tile.tensor} has an extent of {extent}, 2^32 or above"
         if extent == 1:
             continue
         if place == 0 and tensor.strides[axis] != 1:

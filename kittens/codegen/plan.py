@@ -161,6 +161,14 @@ class Plan:
         return {**self.staged, **{r.value: r.ring.tiles[0] for r in relays}}
 
     @property
+    def mapped(self) -> set[str]:
+        """The tensors that an engine is told of: their extents are below 2^32, or the launch is refused."""
+        if self.roles is None:
+            return set()
+        stores = [*self.roles.outs, *(r.add for r in self.roles.relays.values())]
+        return {base(op.operands[0]).name for op in (*(s.load for s in self.staged.values()), *stores)}
+
+    @property
     def threads(self) -> int:
         return self.placement.groups * self.machine.lanes
 

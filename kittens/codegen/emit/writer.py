@@ -36,7 +36,7 @@ from kittens.codegen.positions import compared
 from kittens.codegen.views import cname, extent_text, stride_text
 from kittens.dtypes import BY_NAME
 from kittens.errors import InternalError, UnavailableError
-from kittens.ir import Op, Region, TensorType, Value
+from kittens.ir import Op, Region, TensorType, Value, base
 from kittens.layouts import Tiled
 from kittens.opset.elementwise import COMPARISONS
 
@@ -440,6 +440,9 @@ class Writer:
 
     def most(self, value: Value) -> int | None:
         """A bound of an integer scalar that is not negative, if one is known."""
+        op = value.producer
+        if op is not None and op.name == "dim" and base(op.operands[0]).name in self.plan.mapped:
+            return 2**32 - 1
         return 2**31 - 1 if value in self.counted else most(value)
 
     def put_all(self, value: Value, address: Callable[[str], str], layout: Tiled | None = None) -> None:
