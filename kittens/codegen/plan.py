@@ -54,7 +54,8 @@ class Ring:
     """Slots in shared memory through which tiles go from the threads that copy to those that compute.
 
     tiles: copied together; those in `common` are the same for all blocks of a cluster, each of which copies a part to all. users: the products that read them; a slot is free when all have. bar: where the barriers are in
-    shared memory (for each slot that it is full, then for each that it is empty).
+    shared memory (for each slot that it is full, then for each that it is empty). beside: a ring of as many slots that goes
+    on at the same moments, so that one place serves both.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Ring:
     depth: int = 1
     bar: int = 0
     common: list[Staged] = field(default_factory=list)
+    beside: Ring | None = None
 
     @property
     def slot_bytes(self) -> int:

@@ -441,13 +441,16 @@ def fit(plan: Plan, spare: int) -> bool:
         return out + between + sum(depth(r, deep, outside) * (r.slot_bytes + 16) for r in roles.rings)
 
     # Two slots outside loops: the next program's tiles come while this one's are read.
-    ways = [(deep, outside) for outside in (2, 1) for deep in range(_MOST, 1, -1)]
+    most = 2 if roles.relays else _MOST  # the slots of the relay go with those of the loop
+    ways = [(deep, outside) for outside in (2, 1) for deep in range(most, 1, -1)]
     fitting = next((w for w in ways if total(*w) <= room), None)
     if fitting is None:
         return False
     at = 0
+    around = [ring for ring in roles.rings if ring.loop is None]
     for ring in roles.rings:
         ring.depth = depth(ring, *fitting)
+        ring.beside = around[0] if ring in around[1:] else None
         for staged in ring.tiles:  # of the first slot
             staged.offset, staged.depth = at, ring.depth
             at += -(-staged.shared.size // ENGINE_ALIGN) * ENGINE_ALIGN

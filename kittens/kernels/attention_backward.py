@@ -12,10 +12,14 @@ queries of all heads of the group, `attention_backward_q` runs over query blocks
 
 from __future__ import annotations
 
+import os
+
 import kittens as kt
 from kittens.kernels.attention import key_blocks, visible
 from kittens.kernels.softmaxes import LOG2E
 from kittens.kernels.stacks import head_width, wide
+
+DESC = os.environ.get("KT_DESC") == "1"
 
 
 def query_blocks(j, nq, nk, left, right, BM, BN):
@@ -50,7 +54,7 @@ def attention_backward_kv(
     BM=kt.tunable(64, 128, 32), BN=kt.tunable(64, 128),
 ):  # fmt: skip
     """dk and dv of one block of keys; and its part of dq / scale, added to dq in no fixed order, if there is dq (float32)."""
-    j, hk, b = kt.program_id(order="ascending")
+    j, hk, b = kt.program_id(order="linear" if right is None else "ascending")
     nq, nk, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
     D, DV, c = head_width(q), head_width(v), scale * LOG2E
 
@@ -60,12 +64,8 @@ def attention_backward_kv(
     blocks = kt.maximum(hi - lo, 0)
     for t in kt.range(group * blocks):  # the heads of the group, one after another
         h, i = hk * group + t // blocks, lo + t % blocks
-        q_tile, rows, d = (
-            kt.load(q[b, h], (i, 0), (BM, D)),
-            kt.load(l2[b, h], i, BM),
-            kt.load(delta[b, h], i, BM),
-        )
-        do_tile = kt.load(do[b, h], (i, 0), (BM, DV))
+        q_tile, rows = kt.load(q[b, h], (i, 0), (BM, D)), kt.load(l2[b, h], i, BM)
+        d, do_tile = kt.load(delta[b, h], i, BM), kt.load(do[b, h], (i, 0), (BM, DV))
         s = visible(q_tile @ k_tile.T, i, j, nq, nk, left, right)
         p = kt.exp2(kt.fma(s, c, -rows[:, None]))  # 1 in rows beyond the last, whose do and delta are 0
         dv_acc += p.to(do.dtype).T @ do_tile

@@ -224,6 +224,14 @@ KT_FN kt_smem kt_base_here(kt_smem p) {
   KT_ASM((void)0, "" : "+r"(p));
   return p;
 }
+// One of two neighbouring floats, which are read together, once for all that ask for them; no sooner than p is known.
+KT_FN float kt_ld_shared_of_two(kt_smem p, int which KT_SITE) {
+  KT_HERE;
+  float a, b;
+  KT_ASM_PURE((a = kt_from_bits(kt_ld_shared_b32(p KT_PASS_SITE)), b = kt_from_bits(kt_ld_shared_b32(p + 4u KT_PASS_SITE))),
+              "ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(a), "=f"(b) : "r"(p));
+  return which ? b : a;
+}
 // True in one lane of the warp, which all lanes reach together: always the same one.
 KT_FN bool kt_elect(KT_SITE_ONLY) {
   KT_HERE;

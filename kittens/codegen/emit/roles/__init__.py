@@ -16,7 +16,7 @@ from kittens.codegen.emit.roles.passes import loop
 from kittens.codegen.emit.roles.products import product
 from kittens.codegen.emit.roles.programs import program_id, programs
 from kittens.codegen.emit.roles.results import await_results, out
-from kittens.codegen.emit.roles.rings import bar, positions, ring_of
+from kittens.codegen.emit.roles.rings import advance, bar, phase_of, positions, ring_of
 from kittens.codegen.emit.roles.slices import behind
 from kittens.codegen.emit.writer import Handler, Source, Writer, heading
 from kittens.codegen.placement import is_tile
@@ -44,9 +44,11 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
     programs(compute)
     compute.region(function.body)
     land(compute, len(compute.flights))
-    for ring in roles.rings:
-        if ring.loop is None:
-            hand_back(compute, ring)
+    around = [ring for ring in roles.rings if ring.loop is None]
+    for ring in around:
+        hand_back(compute, ring)
+    for ring in around:
+        advance(compute, ring)
     compute.close()
     for waiting in compute.waiting:
         compute.line(f"if ({waiting.flag}) {waiting.call}();")
@@ -194,7 +196,7 @@ def _arrived(writer: Writer, op: Op) -> None:
     ring = ring_of(writer, op.result)
     if ring.loop is None and ring.tiles[-1].load is op:
         writer.locate(op)
-        writer.line(f"kt_bar_wait({bar(ring, 'full')}, {ring.name}_phase);")
+        writer.line(f"kt_bar_wait({bar(ring, 'full')}, {phase_of(ring)});")
 
 
 __all__ = ["source"]

@@ -8,7 +8,7 @@ from kittens.artifact import Parameter, TileMap
 from kittens.codegen.emit.roles.copying import passes
 from kittens.codegen.emit.roles.maps import map_of, order_of, places_of
 from kittens.codegen.emit.roles.programs import programs, told_program_id
-from kittens.codegen.emit.roles.rings import OURS, advance, bar, positions
+from kittens.codegen.emit.roles.rings import OURS, advance, bar, phase_of, positions
 from kittens.codegen.emit.roles.slices import behind, write_scalar
 from kittens.codegen.emit.text import added
 from kittens.codegen.emit.writer import Handler, Writer
@@ -25,7 +25,7 @@ def adding(plan: Plan, handlers: Mapping[str, Handler], maps: dict[TileMap, Para
     writer.indent = "      "
     writer.taken |= OURS
     writer.program = writer.fresh("number")
-    positions(writer, 0)
+    positions(writer, 0, relay.handed)
     programs(writer, told=True)
     wanted = behind([*relay.add.operands[:-1], *loop.operands[:3]])
     for op in plan.function.body.ops:
@@ -59,7 +59,7 @@ def _add(writer: Writer, relay: Relay, maps: dict[TileMap, Parameter]) -> None:
     writer.line(
         f"const int {', '.join(f'{name} = {place}' for name, place in zip(names, places, strict=True))};"
     )
-    writer.line(f"kt_bar_wait({bar(relay.handed, 'full')}, {relay.handed.name}_phase);")
+    writer.line(f"kt_bar_wait({bar(relay.handed, 'full')}, {phase_of(relay.handed)});")
     # The engine takes no negative places, where nothing of the tile is inside.
     writer.open(f"if (({' | '.join(names)}) >= 0)")
     at = [added(names[0], f"panel * {panel // 4}"), *names[1:]]

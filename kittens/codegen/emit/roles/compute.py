@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from kittens import layouts as lay
 from kittens.artifact import Parameter, TileMap
-from kittens.codegen.emit.roles.rings import OURS, advance, bar
-from kittens.codegen.emit.roles.vectors import arrived, dealt
+from kittens.codegen.emit.roles.rings import OURS, advance, bar, phase_of
+from kittens.codegen.emit.roles.vectors import dealt
 from kittens.codegen.emit.writer import Handler, Reader, Writer
 from kittens.codegen.machine import Engine, Instruction
 from kittens.codegen.plan import Plan, Ring, Roles, Staged
@@ -79,7 +79,8 @@ class Compute(Writer):
         #: Products that are started a pass after their own.
         self.late: set[Op] = {*self.roles.late.values(), *(r.late for r in self.roles.relays.values())}
         self.flights: list[Flight] = []
-        self.arrived: set[Value] = set()  # vectors that have been read from their slots in this pass
+        #: Vectors that are read from a slot where they are used, and what is made of them.
+        self.columns: dict[Value, Reader] = {}
         self.instructions: dict[Instruction, None] = {}
         self.sizes: dict[int, None] = {}
         self.descriptors: dict[tuple[Value, int, bool], str] = {}
@@ -103,9 +104,8 @@ class Compute(Writer):
         """As a writer's; what is dealt to the lanes of a group they read from each other, and no sooner than they use it."""
         if value.producer in self.roles.dealt and value not in self.held:
             return dealt(self, value.producer, layout)
-        if value in self.plan.staged and value not in self.arrived:
-            arrived(self, self.plan.staged[value], layout)
-            self.arrived.add(value)
+        if value in self.columns:
+            return self.columns[value]
         return super().reader(value, layout)
 
 
@@ -127,7 +127,7 @@ def land(writer: Compute, count: int) -> None:
     slots = [r for r in landed[-1].slots if r not in writer.lagging]
     again = slots[0] if landed[-1].op in writer.roles.late.values() and slots else landed[-1].again
     if again is not None:
-        writer.line(f"kt_bar_again({bar(again, 'full')}, {again.name}_phase);")
+        writer.line(f"kt_bar_again({bar(again, 'full')}, {phase_of(again)});")
     writer.line(f"kt_engine_wait<{len(writer.flights)}>({first});")
     for sums in others:
         writer.line(f"kt_engine_pin({sums});")
@@ -144,7 +144,7 @@ def hand_back(writer: Compute, ring: Ring) -> None:
         writer.line(f"if (lane < {writer.cluster}) kt_bar_arrive_at({empty}, lane);")
     else:
         writer.line(f"if (lane == 0) kt_bar_arrive({empty});")
-    if kept is None:
+    if kept is None and ring.loop is not None:
         advance(writer, ring)
 
 

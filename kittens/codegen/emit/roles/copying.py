@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kittens.artifact import Parameter, TileMap
 from kittens.codegen.emit.roles.maps import map_of, order_of, places_of
 from kittens.codegen.emit.roles.programs import program_id, programs
-from kittens.codegen.emit.roles.rings import OURS, advance, bar, positions, slot_of
+from kittens.codegen.emit.roles.rings import OURS, advance, bar, phase_of, positions, slot_of
 from kittens.codegen.emit.roles.slices import behind, nth, write_scalar
 from kittens.codegen.emit.text import added
 from kittens.codegen.emit.writer import Handler, Writer
@@ -30,11 +30,14 @@ def copying(plan: Plan, handlers: Mapping[str, Handler], maps: dict[TileMap, Par
     positions(writer, 1)
     programs(writer)
     _slice(writer, plan.function.body, _wanted(plan), maps)
+    for ring in plan.roles.rings:
+        if ring.loop is None:
+            advance(writer, ring)
     writer.close()
     for ring in plan.roles.rings:
         if ring.common:  # a block stays while others of its cluster may still reach into its memory
             writer.open(f"for (int i = 0; i < {ring.depth}; ++i)")
-            writer.line(f"kt_bar_wait({bar(ring, 'empty')}, {ring.name}_phase);")
+            writer.line(f"kt_bar_wait({bar(ring, 'empty')}, {phase_of(ring)});")
             advance(writer, ring)
             writer.close()
     return writer
@@ -60,16 +63,15 @@ def _slice(
         if ring is not None:
             if not any(s.load in started for s in ring.tiles):
                 writer.locate(op)
-                writer.line(f"kt_bar_wait({bar(ring, 'empty')}, {ring.name}_phase);")
+                writer.line(f"kt_bar_wait({bar(ring, 'empty')}, {phase_of(ring)});")
                 writer.line(f"kt_bar_expect({bar(ring, 'full')}, {_bytes(ring, roles.cut)});")
             started.add(op)
             _copy(writer, ring, next(s for s in ring.tiles if s.load is op), maps)
-            if all(s.load in started for s in ring.tiles):
+            if all(s.load in started for s in ring.tiles) and ring.loop is not None:
                 advance(writer, ring)
-                if ring.loop is not None and any(r.ahead in ring.users for r in roles.relays.values()):
-                    writer.line(
-                        f"if ({last}) break;  // the product that heads a pass is started in the one before, even behind the last"
-                    )
+                if any(r.ahead in ring.users for r in roles.relays.values()):
+                    # The product that heads a pass is started in the one before, even behind the last.
+                    writer.line(f"if ({last}) break;")
         elif op.name == "loop" and any(r.loop is op for r in roles.rings):
             last = passes(writer, op, extra=op in roles.relays)
             _slice(writer, op.regions[0], wanted, maps, last)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kittens import layouts as lay
 from kittens.codegen.emit.products import _pack
 from kittens.codegen.emit.roles.compute import Compute, Flight
-from kittens.codegen.emit.roles.rings import bar, ring_of, slot_of
+from kittens.codegen.emit.roles.rings import bar, phase_of, ring_of, slot_of
 from kittens.codegen.emit.writer import Writer
 from kittens.codegen.engine import across, as_it_lies
 from kittens.codegen.machine import Instruction
@@ -46,7 +46,7 @@ def start(
                 continue
             rings.append(ring)
             if ring not in writer.pending and not (ring in writer.lagging and op in writer.late):
-                writer.line(f"kt_bar_wait({bar(ring, 'full')}, {ring.name}_phase);")
+                writer.line(f"kt_bar_wait({bar(ring, 'full')}, {phase_of(ring)});")
                 writer.pending[ring] = set(ring.users)
     both = sides(op, swapped=matrix.swapped)
     if both[0][0] not in writer.tiles and not words:
@@ -64,7 +64,7 @@ def start(
     writer.open()
     lag = op in writer.late
     b = _described(writer, op, 1, lies[1], "b_at", lag)
-    a = "" if words else _described(writer, op, 0, lies[0], "a_at")
+    a = "" if words else _described(writer, op, 0, lies[0], "a_at", lag)
     if not again:
         writer.line(f"kt_engine_pin({sums});")
     writer.line("kt_engine_fence();")

@@ -18,9 +18,12 @@ from kittens import layouts as lay
 from kittens.codegen.emit.loops import carry_over, declare_carried
 from kittens.codegen.emit.roles.compute import Compute, land, one, settle
 from kittens.codegen.emit.roles.products import left_words, start
-from kittens.codegen.emit.roles.rings import advance, bar, slot_of
+from kittens.codegen.emit.roles.rings import advance, bar, slot_before, slot_of
 from kittens.codegen.emit.roles.slices import nth
+from kittens.codegen.emit.roles.vectors import columns
 from kittens.codegen.emit.text import added
+from kittens.codegen.emit.writer import Reader
+from kittens.codegen.placement import shape
 from kittens.codegen.plan import Relay, Ring
 from kittens.ir import Op
 
@@ -40,7 +43,9 @@ class _Relayed:
         self.sums = [x for x in products if len(x.operands) == 3]
         self.heads = [x for x in products if x not in (*self.sums, relay.whole, relay.ahead)]
         self.ring: Ring = next(r for r in writer.roles.rings if r.loop is op and relay.ahead in r.users)
-        self.slot = slot_of(relay.ring)
+        (self.other,) = {r for r in writer.roles.rings if r.loop is op} - {self.ring}
+        vectors = [s.load.result for s in self.ring.tiles if len(shape(s.load.result)) == 1]
+        self.vectors = vectors
 
     def write(self) -> None:
         writer, op, relay = self.writer, self.op, self.relay
@@ -50,9 +55,10 @@ class _Relayed:
         self.arguments = {after: argument for argument, after, _ in self.carried}
         self.scores = self._array(relay.ahead)
         self.result = self._array(relay.whole)
-        self.read = writer.kept[self.ring] = writer.fresh(f"{self.ring.name}_read")
-        writer.lagging.add(self.ring)
-        writer.line(f"int {self.read} = 0, {self.slot} = 0;")
+        relay.ring.beside = self.other
+        for ring in (self.ring, relay.ring):
+            writer.kept[ring] = slot_before(ring)
+            writer.lagging.add(ring)
         index, (lo, hi, step) = self.region.args[0], map(writer.scalar, op.operands[:3])
         name, count, passes = (writer.fresh(stem) for stem in (index.name or "index", "pass", "passes"))
         writer.line(f"const int {passes} = kt_passes({lo}, {hi}, {step});")
@@ -70,17 +76,17 @@ class _Relayed:
         writer.line(f"const kt_i64 {name} = {nth(lo, count, step)};")
         self._pass(first=False)
         writer.close()
-        self._hand_over()
         self._late()
         land(writer, len(writer.flights))
-        writer.lagging.discard(self.ring)
-        del writer.kept[self.ring]
+        for ring in (self.ring, relay.ring):
+            writer.lagging.discard(ring)
+            del writer.kept[ring]
         writer.line(
             f"if (lane == 0) kt_bar_arrive({bar(self.ring, 'empty')});"
         )  # of the pass that there is not
         advance(writer, self.ring)
         writer.line(
-            f"kt_bar_wait({bar(relay.handed, 'empty')}, {relay.handed.name}_phase ^ 1);  // others use its bytes"
+            f"kt_bar_wait({bar(relay.handed, 'empty')}, {slot_before(self.other)});  // others use its bytes"
         )
         writer.close()
         writer.scratch_busy = True
@@ -106,7 +112,6 @@ class _Relayed:
 
     def _pass(self, *, first: bool) -> None:
         writer, relay = self.writer, self.relay
-        writer.arrived.clear()
         for op in self.heads:
             one(writer, op)
         if not first:
@@ -114,6 +119,14 @@ class _Relayed:
         skipped = {*self.heads, *self.sums, relay.ahead, relay.whole, relay.add}
         for op in self.region.ops:
             if op in skipped or op.name == "yield":
+                continue
+            if op.results and op.result in self.vectors:
+                made = writer.plan.staged[op.result]
+                writer.columns[op.result] = columns(writer, made, writer.layout_of(op.result))
+                continue
+            if op.name in ("neg", "reshape") and op.operands[0] in writer.columns:
+                read = writer.columns[op.operands[0]]
+                writer.columns[op.result] = _negated(read) if op.name == "neg" else read
                 continue
             one(writer, op)
             if op.result is relay.value if op.results else False:
@@ -125,12 +138,8 @@ class _Relayed:
 
     def _relay(self, *, first: bool) -> None:
         writer, relay = self.writer, self.relay
-        writer.line(f"{self.slot} ^= 1;")
         self._put()
-        if first:
-            writer.line("kt_fence_async();")
-        else:
-            self._hand_over()
+        writer.line("kt_fence_async();")
         for op in self.sums:
             if op is not relay.late:
                 start(writer, op, self.names[op.result], {op.result, self.arguments[op.result]})
@@ -142,13 +151,13 @@ class _Relayed:
         for op in self.sums:
             if op is not relay.late:
                 settle(writer, op.result)
-        writer.line(f"{self.read} = {slot_of(self.ring)};")
         advance(writer, self.ring)
         start(writer, relay.ahead, self.scores, {relay.ahead.result})
         writer.pending.pop(self.ring)
         settle(writer, relay.whole.result)
         self._stage()
         land(writer, len(writer.flights))  # the compiler follows no such result into the next pass
+        self._hand_over()
 
     def _put(self) -> None:
         """Put this group's part of the computed tile in shared memory, as the late product takes it."""
@@ -161,7 +170,9 @@ class _Relayed:
         for i in range(mt):
             row = added("(group & 3) * 16", f"(group >> 2) * {mt * rows}", i * rows, "(lane & 15)")
             at, steps_to = self._places(staged.shared, row, "(lane >> 4) * 8", "kk", 16, steps)
-            place = f"{at}{steps_to} + smem + {staged.offset} + {self.slot} * {relay.ring.slot_bytes}"
+            place = (
+                f"{at}{steps_to} + smem + {staged.offset} + {slot_of(relay.ring)} * {relay.ring.slot_bytes}"
+            )
             put = writer.engine.put(
                 place, [f"{words}[{added('kk * 4', i * steps * 4 + w)}]" for w in range(4)]
             )
@@ -187,25 +198,26 @@ class _Relayed:
         nt = matrix.tiles[1]
         row = "(group & 3) * 16" if matrix.split[1] > 1 else "group * 16"
         col = f"(group >> 2) * {nt * 8}" if matrix.split[1] > 1 else ""
-        writer.line(f"kt_bar_wait({bar(relay.handed, 'empty')}, {relay.handed.name}_phase ^ 1);")
+        # Sums are handed over once a pass, and the other ring has gone on: its slot is the parity of the time before last.
+        writer.line(f"kt_bar_wait({bar(relay.handed, 'empty')}, {slot_of(self.other)});")
+        # Rows that meet in banks go to other columns: odd ones two steps further, or back.
+        col = added(col, "(lane & 3) * 2", "(lane & 4) * 4")
         for half in (0, 1):
             at = added(row, "(lane >> 2)", 8 * half)
-            if nt & (nt - 1):  # a team's first column shares bits with the others
-                offset = lay.offset_expression(
-                    relay.sums, f"({at})", f"({added(col, 'j * 8', '(lane & 3) * 2')})"
-                )
-            else:
-                to, steps_to = self._places(relay.sums, at, added(col, "(lane & 3) * 2"), "j", 8, nt)
-                offset = to + steps_to
-            pair = [f"kt_bits({self.result}[j * 4 + {half * 2 + e}])" for e in (0, 1)]
+            to, apart = self._places(relay.sums, at, col, "j", 8, nt)
+            d = [f"{self.result}[{{}} * 4 + {half * 2 + e}]" for e in (0, 1)]
+            pair = ", ".join(f"kt_bits(lane & 4 ? {x.format('(j ^ 2)')} : {x.format('j')})" for x in d)
             writer.line(
-                f"KT_EACH(j, {nt}) kt_st_shared_b64({offset} + smem + {writer.roles.out}, kt_u32x2{{{', '.join(pair)}}});"
+                f"KT_EACH(j, {nt}) kt_st_shared_b64({to}{apart} + smem + {writer.roles.out}, kt_u32x2{{{pair}}});"
             )
 
     def _hand_over(self) -> None:
         """Hand what was put before to the thread that adds. The fence is also that of what was put since."""
-        writer, handed = self.writer, self.relay.handed
+        writer = self.writer
         writer.line("kt_fence_async();")
         writer.line("kt_sync_lanes();")
-        writer.line(f"if (lane == 0) kt_bar_arrive({bar(handed, 'full')});")
-        advance(writer, handed)
+        writer.line(f"if (lane == 0) kt_bar_arrive({bar(self.relay.handed, 'full')});")
+
+
+def _negated(read: Reader) -> Reader:
+    return lambda r: f"kt_neg({read(r)})"

@@ -26,15 +26,31 @@ OURS = {
 
 
 def slot_of(ring: Ring) -> str:
-    return f"{ring.name}_slot" if ring.depth > 1 else "0"
+    """The present slot's number."""
+    return f"{(ring.beside or ring).name}_slot" if ring.depth > 1 else "0"
+
+
+def slot_before(ring: Ring) -> str:
+    """The number of the slot before the present one."""
+    slot = slot_of(ring)
+    return f"({slot} ^ 1)" if ring.depth == 2 else f"({slot} ? {slot} - 1 : {ring.depth - 1})"
+
+
+def phase_of(ring: Ring) -> str:
+    """The parity of the phase that is to be waited for."""
+    return f"{(ring.beside or ring).name}_phase"
 
 
 def bar(ring: Ring, which: str, slot: str = "") -> str:
+    """A barrier of the present slot, or of the one given."""
     slot = slot or slot_of(ring)
     return f"{ring.name}_{which}" + (f" + {slot} * 8" if slot != "0" else "")
 
 
 def advance(writer: Writer, ring: Ring) -> None:
+    """Go on to the next slot; rings beside this one go with it."""
+    if ring.beside is not None:
+        return
     flip = f"{ring.name}_phase ^= 1;"
     if ring.depth > 1:
         writer.line(f"if (++{ring.name}_slot == {ring.depth}) {{ {ring.name}_slot = 0; {flip} }}")
@@ -42,15 +58,15 @@ def advance(writer: Writer, ring: Ring) -> None:
         writer.line(flip)
 
 
-def positions(writer: Writer, phase: int) -> None:
+def positions(writer: Writer, phase: int, *more: Ring) -> None:
     """Declare where a role stands in each ring: those who copy find all slots empty, those who compute find none full."""
     assert writer.plan.roles is not None
-    turns = writer.plan.roles.turns
-    relays = writer.plan.roles.relays.values()
-    for ring in (*writer.plan.roles.rings, *(r.handed for r in relays), *([turns] if turns else [])):
-        slot = f"int {ring.name}_slot = 0; " if ring.depth > 1 else ""
-        writer.line(f"{slot}kt_u32 {ring.name}_phase = {phase};")
+    roles = writer.plan.roles
+    for ring in (*(more or roles.rings), *([roles.turns] if roles.turns else [])):
         writer.taken |= {f"{ring.name}_{x}" for x in ("full", "empty", "slot", "phase")}
+        if ring.beside is None:
+            slot = f"int {ring.name}_slot = 0; " if ring.depth > 1 else ""
+            writer.line(f"{slot}kt_u32 {ring.name}_phase = {phase};")
 
 
 def ring_of(writer: Writer, value: Value) -> Ring:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from kittens import layouts as lay
 from kittens.codegen import cexpr
 from kittens.codegen.emit.roles.rings import ring_of, slot_of
-from kittens.codegen.emit.text import holders
+from kittens.codegen.emit.text import holders, paren
 from kittens.codegen.emit.writer import Reader, Writer
 from kittens.codegen.placement import dtype_of, related
 from kittens.codegen.plan import Staged
@@ -18,18 +18,16 @@ from kittens.errors import InternalError
 from kittens.ir import Op
 
 
-def arrived(writer: Writer, staged: Staged, layout: lay.Tiled) -> None:
-    """Read a vector from its slot: of each lane its columns."""
-    ring, value = ring_of(writer, staged.load.result), staged.load.result
+def columns(writer: Writer, staged: Staged, layout: lay.Tiled) -> Reader:
+    """How to read a vector from its slot, each lane its columns, two at a time: where they are used, for the sake of registers."""
+    ring = ring_of(writer, staged.load.result)
     offsets = lay.register_offsets(layout, "col")
-    if offsets is None:
-        raise InternalError(f"registers of {layout} do not add to a coordinate")
-    name, first = writer.fresh(value.name or "vector"), writer.fresh("slot")
-    at = f"smem + {staged.offset} + {slot_of(ring)} * {ring.slot_bytes}"
-    writer.line(f"const kt_smem {first} = kt_base({at} + {writer.coords(layout)['col']} * 4);")
-    writer.line(f"float {name}[{layout.registers}];")
-    _read_floats(writer, name, first, layout, offsets)
-    writer.held[value] = (name, layout)
+    if offsets is None or any(run != (run[0], run[0] + 1) for run in lay.runs(layout, "col", 2)):
+        raise InternalError(f"registers of {layout} are no pairs of neighbours")
+    first, at = writer.fresh("slot"), f"smem + {staged.offset} + {slot_of(ring)} * {ring.slot_bytes}"
+    writer.line(f"const kt_smem {first} = kt_base_here({at} + {writer.coords(layout)['col']} * 4);")
+    pairs = [offsets[r - r % 2] * 4 for r in range(layout.registers)]
+    return lambda r: f"kt_ld_shared_of_two({first} + ({writer.table(pairs, r)}), {paren(r)} % 2)"
 
 
 def _read_floats(writer: Writer, name: str, first: str, layout: lay.Tiled, offsets: Sequence[int]) -> None:
