@@ -399,12 +399,14 @@ def attention(
 @operation()
 def attention_backward(
     q: Array, k: Array, v: Array, o: Array, lse: Array, do: Array, *, dlse: Array = None,
-    causal: bool = False, window: Window = None, scale: float | None = None, on: On = None, tune: Tune = None,
+    causal: bool = False, window: Window = None, scale: float | None = None, deterministic: bool = True,
+    on: On = None, tune: Tune = None,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """The gradients dq, dk, dv of `attention`, from its results o and lse and the gradients do (and dlse) of
     these.
 
-    The other arguments are those of `attention`; floats only. Results are equal from run to run.
+    The other arguments are those of `attention`; floats only. Results are equal from run to run. With deterministic=False, dq
+    is summed in no fixed order, in float32 and in memory: fewer products, and bits that differ from run to run.
     """
     x, y = heads(q, k, v, FLOATS)
     left, right = span(causal, window)
@@ -428,9 +430,15 @@ def attention_backward(
         "on": on,
         **(tune or {}),
     }
-    launch(kernels.attention_delta, o4, do4, lse4, delta4, l24, dlse4, on=on)
-    launch(kernels.attention_backward_kv, q4, k4, v4, do4, l24, delta4, dk, dv, **constants)
-    launch(kernels.attention_backward_q, q4, k4, v4, do4, l24, delta4, dq, **constants)
+    if deterministic:
+        launch(kernels.attention_delta, o4, do4, lse4, delta4, l24, dlse4, on=on)
+        launch(kernels.attention_backward_kv, q4, k4, v4, do4, l24, delta4, dk, dv, **constants)
+        launch(kernels.attention_backward_q, q4, k4, v4, do4, l24, delta4, dq, **constants)
+    else:
+        sums = _raised(_output(None, q, shapes[0], float32), up)
+        launch(kernels.attention_delta, o4, do4, lse4, delta4, l24, dlse4, sums, on=on)
+        launch(kernels.attention_backward_kv, q4, k4, v4, do4, l24, delta4, dk, dv, sums, **constants)
+        launch(kernels.copy, sums, dq, scale=constants["scale"], on=on)
     return grads[0], grads[1], grads[2]
 
 

@@ -37,18 +37,19 @@ __all__ = ["attention", "scaled_dot_product_attention"]
 
 def attention(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: ops.Window = None,
-    scale: float | None = None, return_lse: bool = False, on: str | None = None,
+    scale: float | None = None, return_lse: bool = False, deterministic: bool = True, on: str | None = None,
 ) -> Any:  # fmt: skip
     """softmax(scale q k^T) v, as `kittens.ops.attention` has it, with gradients in q, k and v.
 
     q is (B, H, Nq, D), k (B, Hk, Nk, D), v (B, Hk, Nk, Dv); B, or B and H, may be absent; Hk divides H. causal: the last
     query sees all keys, each one before it a key less. The result has the strides of q if Dv is D. return_lse: also return
-    log(sum(exp(scale q k^T))), which has a gradient too. Under autocast, inputs of other floats are converted first. There
-    are no second derivatives.
+    log(sum(exp(scale q k^T))), which has a gradient too. deterministic: whether gradients are equal from run to run; if not,
+    that in q is summed in no fixed order, which takes less time. Under autocast, inputs of other floats are converted first.
+    There are no second derivatives.
     """
     left, right = ops.span(causal, window)
     q, k, v = _autocast(q, k, v)
-    o, lse = _attention(q, k, v, left, right, scale, on)
+    o, lse = _attention(q, k, v, left, right, scale, deterministic, on)
     return (o, lse) if return_lse else o
 
 
@@ -99,8 +100,9 @@ def _autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def _forward(
-    q: Tensor, k: Tensor, v: Tensor, left: int | None, right: int | None, scale: float | None, on: str | None
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, k: Tensor, v: Tensor, left: int | None, right: int | None, scale: float | None, deterministic: bool,
+    on: str | None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     o = _result(q, v)
     _, lse = ops.attention(
         *map(_array, (q, k, v)), window=(left, right), scale=scale, return_lse=True, out=_array(o), on=on
@@ -110,10 +112,12 @@ def _forward(
 
 def _backward(
     q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, dlse: Tensor, left: int | None,
-    right: int | None, scale: float | None, on: str | None,
+    right: int | None, scale: float | None, deterministic: bool, on: str | None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     given = (_array(t) for t in (q, k, v, o, lse, _spread(do)))
-    grads = ops.attention_backward(*given, dlse=_array(dlse), window=(left, right), scale=scale, on=on)
+    grads = ops.attention_backward(
+        *given, dlse=_array(dlse), window=(left, right), scale=scale, deterministic=deterministic, on=on
+    )
     return tuple(_tensor(g, q.dtype) for g in grads)
 
 
@@ -182,10 +186,10 @@ def _gradient(ctx: Any, do: Tensor, dlse: Tensor) -> tuple[Any, ...]:
     """The gradients in the inputs; None for constants."""
     q, k, v, o, lse = ctx.saved_tensors
     do = torch.zeros_like(o) if do is None else do
-    return (*_attention_backward(q, k, v, o, lse, do, dlse, *ctx.constants), None, None, None, None)
+    return (*_attention_backward(q, k, v, o, lse, do, dlse, *ctx.constants), None, None, None, None, None)
 
 
-_CONSTANTS = "SymInt? left, SymInt? right, float? scale, str? on"
+_CONSTANTS = "SymInt? left, SymInt? right, float? scale, bool deterministic, str? on"
 #: Results have strides that follow from those of q: torch.compile is not to change these.
 _TAGS = (torch.Tag.needs_exact_strides,)
 

@@ -22,6 +22,10 @@ from kittens.sim.vendor import DEVICE
 _HEADERS = Path(__file__).resolve().parent / "device"
 _MARK = b"\0\0\0\0cubin\0"  # between the log and the code in a cache entry
 _SPILLS = re.compile(rb"(\d+) bytes spill stores")
+#: What ptxas says where it makes wgmma instructions wait for each other.
+_SERIAL = re.compile(
+    rb"\(C75\d\d\) [^:]*: wgmma\.mma_async instructions are serialized due to ([^\n]*?) in the function"
+)
 _REGISTER_FILE = 65536
 _MISSING = "NVRTC is not installed: pip install 'kittens-gpu[compile]' (or [cuda]) brings it"
 
@@ -75,18 +79,19 @@ def compile_source(plan: Plan, source: Source) -> Artifact:
         "-default-device",
         "--ptxas-options=-v",
     )
-    spilled, code = 0, b""
+    spilled, serial, code = 0, None, b""
     for more in ((), ("-DKT_ONE_PROGRAM",)):
         tried = (*options, *more)
         parts = ("cubin", version(), *tried, source.text, *headers().values())
         log, _, code = cached(parts, lambda tried=tried: _nvrtc(source, tried)).partition(_MARK)  # type: ignore[misc]
-        spilled = sum(map(int, _SPILLS.findall(log)))
-        if not spilled:
+        spilled, serial = sum(map(int, _SPILLS.findall(log))), _SERIAL.search(log)
+        if not spilled and serial is None:
             break
     found = resources(code)
     static = found["static_shared_bytes"] - (RESERVED if arch >= "sm_90" else 0)
     binary = Binary(
         spilled=f"{spilled} bytes of registers" if spilled else "",
+        serial=serial.group(1).decode() if serial is not None else "",
         shared_bytes=source.shared_bytes + max(static, 0),
         threads=found["max_threads"],
         parameters=found["parameters"],

@@ -38,7 +38,10 @@ def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str,
     if kernel.startswith("attention_") and "q" in arguments:
         q, v = arguments["q"], arguments["v"]
         mapped = [arguments[n] for n in ("q", "k", "v", "do") if n in arguments]
-        found = _attention_by_engine(kernel, q, arguments["k"], v) if engine and _copied(*mapped) else {}
+        adding = arguments.get("dq") is not None and kernel == "attention_backward_kv"
+        by_engine = engine and _copied(*mapped)
+        how = {"adding": adding, "windowed": arguments.get("left") is not None}
+        found = _attention_by_engine(kernel, q, arguments["k"], v, **how) if by_engine else {}
         return found or _attention(kernel, max(q.shape[-1], v.shape[-1]), q.dtype.bytes)
     if kernel == "rotary":
         return {"BM": 16, "PARTS": 2}
@@ -113,7 +116,9 @@ def _matmul_by_engine(arguments: dict[str, Any]) -> dict[str, int]:
     return {"BM": 128 if m > 64 else 64, "BN": 64, "BK": 128}
 
 
-def _attention_by_engine(kernel: str, q: TensorArg, k: TensorArg, v: TensorArg) -> dict[str, int]:
+def _attention_by_engine(
+    kernel: str, q: TensorArg, k: TensorArg, v: TensorArg, *, adding: bool, windowed: bool
+) -> dict[str, int]:
     """Two teams of 64 rows, or three where sums are narrow and no more than a tenth of the rows would be beyond the last."""
     width, rows = max(q.shape[-1], v.shape[-1]), q.shape[2]
     if width % 8 or width > 256:
@@ -126,8 +131,11 @@ def _attention_by_engine(kernel: str, q: TensorArg, k: TensorArg, v: TensorArg) 
         return {"BM": 128, "BN": 128 if width <= 128 else 64}
     if kernel == "attention_backward_q" and width <= 128 and rows > 64:
         return {"BM": 128, "BN": 128 if width <= 64 else 64}
+    if adding:  # dq, in the same kernel: its columns or its rows are shared by two teams
+        fits = q.shape[-1] in (32, 128) or (q.shape[-1] == 64 and not windowed)
+        return {"BM": 128 if width <= 64 else 64, "BN": 128} if fits else {}
     if kernel == "attention_backward_kv" and width <= 128 and k.shape[2] > 64:
-        return {"BM": 96 if width <= 64 else 64 if width <= 96 else 48, "BN": 128}
+        return {"BM": 96 if width <= 64 else 64 if width <= 96 else 32 if windowed else 48, "BN": 128}
     return {}
 
 

@@ -22,10 +22,11 @@ class Binary:
 
     spilled: what lies in memory that was meant for registers, in words ("12 bytes of registers"), empty if nothing does.
     shared_bytes: of a program, with what is given at launch. threads: the most that a program may have. parameters: how
-    many the kernel takes. registers and register_file: of a lane, and of all lanes of a program.
+    many the kernel takes. serial: why products that were to run beside the threads do not, in the compiler's words. registers and register_file: of a lane, and of all lanes of a program.
     """
 
     spilled: str = ""
+    serial: str = ""
     shared_bytes: int | None = None
     threads: int | None = None
     parameters: int | None = None
@@ -50,6 +51,12 @@ def check(plan: Plan, source: Source, binary: Binary) -> None:
     if binary.spilled:
         raise UnavailableError(
             f"{source.entry} spills on {machine.target}: {binary.spilled}",
+            hint=SMALLER,
+            location=function.location,
+        )
+    if binary.serial:
+        raise UnavailableError(
+            f"products of {source.entry} wait for each other on {machine.target}: {binary.serial}",
             hint=SMALLER,
             location=function.location,
         )

@@ -42,6 +42,8 @@ from kittens.codegen.relays import added, lined, relay, take_in
 from kittens.dtypes import BY_NAME
 from kittens.ir import Function, Op, Value, base
 
+#: Bytes of panels that tiles are copied in, the widest first.
+_PANELS = (128, 64, 32)
 #: Shared memory left for what is not staged: sums over groups, results on their way out.
 _SPARE = 2048
 _MOST = 8
@@ -253,8 +255,9 @@ def _teams(function: Function, products: list[Op], engine: Engine) -> int:
             _extents(op, turned),
             lay.Tiled(engine.products[dtype_of(op.operands[0])].d).shape[0],
         )
-        if m == rows and op in beside:
-            return columns % (n * engine.step) == 0
+        if m == rows and op in beside:  # a team's columns begin where a panel of the right operand does
+            size = BY_NAME[dtype_of(op.operands[1])].bytes
+            return columns * size % (n * _PANELS[0]) == 0
         return m // rows % n == 0 and m // rows // n <= 2
 
     wide = max((_extents(op, turned)[1] for op in products), default=0)

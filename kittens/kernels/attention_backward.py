@@ -7,7 +7,8 @@ With p = exp(scale q k^T - lse), dp = do v^T and delta = sum(o do) over a row:
 Of each row the kernels take delta and l2, the log-sum-exp to base 2, which `attention_delta` makes.
 Shapes and meaning as in `kittens.kernels.attention`. Each gradient is summed by one program in a fixed order,
 so results are the same from run to run: `attention_backward_kv` runs over key blocks and sums over the
-queries of all heads of the group, `attention_backward_q` runs over query blocks and sums over the keys.
+queries of all heads of the group, `attention_backward_q` runs over query blocks and sums over the keys. The first can
+do the work of both, in five products instead of seven: it then adds to dq in no fixed order.
 """
 
 from __future__ import annotations
@@ -39,13 +40,18 @@ def log2_normaliser(lse, i, BM):
 
 
 @kt.kernel(grid=lambda o, BM: (kt.cdiv(o.shape[2], BM), o.shape[1], o.shape[0]))
-def attention_delta(o, do, lse, delta, l2, dlse=None, *, BM=kt.tunable(64, 32, 128)):
-    """delta = sum(o do) over each row, less the gradient of the log-sum-exp if there is one; l2 = lse log2(e), inf for -inf."""
+def attention_delta(o, do, lse, delta, l2, dlse=None, dq=None, *, BM=kt.tunable(64, 32, 128)):
+    """delta = sum(o do) over each row, less the gradient of the log-sum-exp if there is one; l2 = lse log2(e), inf for -inf.
+
+    dq, if there is one, is set to zero: what `attention_backward_kv` adds to.
+    """
     i, h, b = kt.program_id()
     o, do, DV = o[b, h], do[b, h], head_width(o)
     d = (wide(kt.load(o, (i, 0), (BM, DV))) * wide(kt.load(do, (i, 0), (BM, DV)))).sum(axis=1)
     kt.store(delta[b, h], i, d if dlse is None else d - kt.load(dlse[b, h], i, BM))
     kt.store(l2[b, h], i, log2_normaliser(lse[b, h], i, BM))
+    if dq is not None:
+        kt.store(dq[b, h], (i, 0), kt.zeros((BM, head_width(dq)), kt.float32))
 
 
 @kt.kernel(grid=lambda k, BN: (kt.cdiv(k.shape[2], BN), k.shape[1], k.shape[0]))

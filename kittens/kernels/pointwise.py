@@ -32,11 +32,12 @@ def gated(gate, up, y, *, function, BM=ROWS, BN=COLUMNS):
 
 
 @kt.kernel(grid=block_grid)
-def copy(x, y, *, BM=ROWS, BN=COLUMNS):
-    """y = x, and zeros in the rows and columns of y that x does not have."""
+def copy(x, y, *, scale=None, BM=ROWS, BN=COLUMNS):
+    """y = x, or scale x; and zeros in the rows and columns of y that x does not have."""
     i, j, z = kt.program_id()
     x, y = (part(t, z, y, same=True) for t in (x, y))
-    kt.store(y, (i, j), kt.load(x, (i, j), (BM, BN)))
+    tile = kt.load(x, (i, j), (BM, BN))
+    kt.store(y, (i, j), tile if scale is None else wide(tile) * scale)
 
 
 @kt.kernel(grid=block_grid)

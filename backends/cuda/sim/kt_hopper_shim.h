@@ -196,6 +196,9 @@ inline Operand operand(Lane& lane, u64 desc, bool k_major, u32 element, const ch
   if (o.swizzle && (o.start >> 7 & (o.swizzle / 16 - 1)))
     kt_sim_fault(FaultKind::Misaligned, &lane, lane.site, "%s begins at byte %u of shared memory: its swizzle of %u bytes begins at multiples of %u", name,
                  o.start, o.swizzle, o.swizzle * 8);
+  if (o.swizzle && !k_major && o.start % o.swizzle)  // an H200 reads other columns there
+    kt_sim_fault(FaultKind::Misaligned, &lane, lane.site, "%s is MN-major and begins at byte %u of shared memory, inside a row of its swizzle of %u bytes",
+                 name, o.start, o.swizzle);
   return o;
 }
 
