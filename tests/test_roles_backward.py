@@ -25,10 +25,11 @@ def arguments(width: int, heads: int = 4, kept: int = 2) -> list:
     return [q, k, k, q, rows, rows, k, k]
 
 
-def shipped(width: int) -> dict[str, int]:
+def shipped(width: int, left: int | None = None) -> dict[str, int]:
     """The tiles that the backend chooses for it."""
     kernel = kernels.attention_backward_kv
-    bound = dict(zip(("q", "k", "v", "do", "lse", "delta", "dk", "dv"), arguments(width), strict=True))
+    bound = dict(zip(("q", "k", "v", "do", "l2", "delta", "dk", "dv"), arguments(width), strict=True))
+    bound["left"] = left
     return tunables.shipped(Target("cuda", arch="sm_90a"), kernel.name, bound)
 
 
@@ -97,7 +98,7 @@ def test_shipped_tiles_compile_without_spills(width: int, span: dict) -> None:
     if available():
         pytest.skip(available())
     found = kernels.attention_backward_kv.resources(
-        "cuda:sm_90a", *arguments(width), scale=0.1, **span, **shipped(width)
+        "cuda:sm_90a", *arguments(width), scale=0.1, **span, **shipped(width, span.get("left"))
     )
     assert found["spilled_bytes"] == 0
 

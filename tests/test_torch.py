@@ -192,7 +192,9 @@ def test_values_of_another_width_than_keys(device) -> None:
 
 
 @pytest.mark.parametrize("strided", [False, True], ids=["whole", "views"])
-@pytest.mark.parametrize("constants", [(None, None, None, True, None), (3, 0, 0.5, False, None)], ids=["full", "window"])
+@pytest.mark.parametrize(
+    "constants", [(None, None, None, True, None), (3, 0, 0.5, False, None)], ids=["full", "window"]
+)
 def test_torchs_own_checks_of_operators(constants, strided, device) -> None:
     q, k, v = operands(4, 2, 9, 17, device=device)
     if strided:

@@ -38,7 +38,7 @@ def forward(name, b, h, hk, nq, nk, d, causal):
     )  # fmt: skip
 
 
-def backward(name, b, h, hk, n, d, causal):
+def backward(name, b, h, hk, n, d, causal, *, deterministic=True):
     """All gradients, from the results of each one's own forward pass, which is not timed."""
 
     def inputs(device):
@@ -46,10 +46,13 @@ def backward(name, b, h, hk, n, d, causal):
 
     def ours(on, q, k, v, do):
         o, lse = kt.ops.attention(q, k, v, causal=causal, return_lse=True, on=on)
-        return lambda: kt.ops.attention_backward(q, k, v, o, lse, do, causal=causal, on=on)
+        return lambda: kt.ops.attention_backward(
+            q, k, v, o, lse, do, causal=causal, deterministic=deterministic, on=on
+        )
 
     return Workload(
-        f"attention.{name}", f"backward, B={b} H={h}/{hk} N={n} D={d} {'causal' if causal else 'full'}, {_TYPE}",
+        f"attention.{name}",
+        f"backward{'' if deterministic else ', unordered'}, B={b} H={h}/{hk} N={n} D={d} {'causal' if causal else 'full'}, {_TYPE}",
         inputs, ours, peers.attention_backward(causal), flops=2.5 * _flops(b, h, n, n, d, causal),
         bytes=2.0 * d * (4 * b * h * n + 4 * b * hk * n), unit=_TYPE, tolerance=2.0,
     )  # fmt: skip
@@ -70,10 +73,15 @@ WORKLOADS = [
         for d, c, n in _CASES
     ),
     *(
-        backward(_name("backward", d, c, n), _TOKENS // n, _WIDTH // d, _WIDTH // d, n, d, c)
+        backward(_name(name, d, c, n), _TOKENS // n, _WIDTH // d, _WIDTH // d, n, d, c, deterministic=ordered)
+        for name, ordered in (("backward", True), ("backward.unordered", False))
         for d, c, n in _CASES
     ),
     *(forward(_name("forward.gqa", 128, c, 8192), 4, 64, 8, 8192, 8192, 128, c) for c in (False, True)),
-    *(backward(_name("backward.gqa", 128, c, 8192), 4, 64, 8, 8192, 128, c) for c in (False, True)),
+    *(
+        backward(_name(name, 128, c, 8192), 4, 64, 8, 8192, 128, c, deterministic=ordered)
+        for name, ordered in (("backward.gqa", True), ("backward.gqa.unordered", False))
+        for c in (False, True)
+    ),
     *(forward(f"decode.d{d}.{nq}x16384", 16, 32, 8, nq, 16384, d, False) for d in (128, 64) for nq in (1, 4)),
 ]
