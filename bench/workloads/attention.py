@@ -50,9 +50,9 @@ def backward(name, b, h, hk, n, d, causal, *, deterministic=True):
             q, k, v, o, lse, do, causal=causal, deterministic=deterministic, on=on
         )
 
+    order, mask = "" if deterministic else ", unordered", "causal" if causal else "full"
     return Workload(
-        f"attention.{name}",
-        f"backward{'' if deterministic else ', unordered'}, B={b} H={h}/{hk} N={n} D={d} {'causal' if causal else 'full'}, {_TYPE}",
+        f"attention.{name}", f"backward{order}, B={b} H={h}/{hk} N={n} D={d} {mask}, {_TYPE}",
         inputs, ours, peers.attention_backward(causal), flops=2.5 * _flops(b, h, n, n, d, causal),
         bytes=2.0 * d * (4 * b * h * n + 4 * b * hk * n), unit=_TYPE, tolerance=2.0,
     )  # fmt: skip
