@@ -61,15 +61,15 @@ def attention_backward_kv(
 ):  # fmt: skip
     """dk and dv of one block of keys; and its part of dq / scale, added to dq in no fixed order, if there is dq (float32)."""
     j, hk, b = kt.program_id(order="linear" if right is None else "ascending")
-    nq, nk, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
+    nq, nk, group = q.shape[2], k.shape[2], kt.static(q.shape[1] // k.shape[1])
     D, DV, c = head_width(q), head_width(v), scale * LOG2E
 
     k_tile, v_tile = kt.load(k[b, hk], (j, 0), (BN, D)), kt.load(v[b, hk], (j, 0), (BN, DV))
     dk_acc, dv_acc = kt.zeros((BN, D), kt.float32), kt.zeros((BN, DV), kt.float32)
     lo, hi = query_blocks(j, nq, nk, left, right, BM, BN)
     blocks = kt.maximum(hi - lo, 0)
-    for t in kt.range(group * blocks):  # the heads of the group, one after another
-        h, i = hk * group + t // blocks, lo + t % blocks
+    for t in kt.range(group * blocks):  # from the last queries, which all key blocks see: programs go through them together
+        h, i = hk * group + t % group, hi - 1 - t // group
         q_tile, rows = kt.load(q[b, h], (i, 0), (BM, D)), kt.load(l2[b, h], i, BM)
         d, do_tile = kt.load(delta[b, h], i, BM), kt.load(do[b, h], (i, 0), (BM, DV))
         s = visible(q_tile @ k_tile.T, i, j, nq, nk, left, right)
