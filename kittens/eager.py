@@ -33,6 +33,7 @@ class Arithmetic(Protocol):
     def view(self, name: str, tensor: Any, operands: Sequence[int], attrs: dict[str, Any]) -> Any: ...
     def load(self, tensor: Any, coordinates: Sequence[int], call: opset.Call) -> Any: ...
     def store(self, tensor: Any, coordinates: Sequence[int], tile: Any, add: bool) -> None: ...
+    def take_turn(self, counter: Any, turn: int) -> None: ...
     def integer(self, data: Any) -> int: ...
     def array(self, data: Any) -> Array: ...
 
@@ -54,6 +55,9 @@ class NumPyArithmetic:
 
     def store(self, tensor: Any, coordinates: Sequence[int], tile: Array, add: bool) -> None:
         memory.store(tensor, coordinates, tile, add)
+
+    def take_turn(self, counter: Any, turn: int) -> None:
+        memory.take_turn(counter, turn)
 
     def integer(self, data: Array) -> int:
         return int(data)
@@ -91,10 +95,13 @@ class Eager:
     def apply(self, name: str, call: opset.Call, operands: Sequence[Any]) -> list[Any]:
         arithmetic = self.arithmetic
         if name in ("load", "store", "store_add"):
-            last = len(operands) - (name != "load")
+            ordered = call.attrs.get("ordered", False)
+            last = len(operands) - (3 if ordered else name != "load")
             coordinates = [arithmetic.integer(x) for x in operands[1:last]]
             if name == "load":
                 return [arithmetic.load(operands[0], coordinates, call)]
+            if ordered:
+                arithmetic.take_turn(operands[-3], arithmetic.integer(operands[-2]))
             arithmetic.store(operands[0], coordinates, operands[-1], name == "store_add")
             return []
         if name in ("index", "slice", "permute"):

@@ -137,7 +137,9 @@ class Function:
 
     def stored(self) -> set[str]:
         """Names of the tensor parameters that the kernel writes."""
-        return {base(op.operands[0]).name for op in self.body.walk() if op.name in ("store", "store_add")}
+        stores = [op for op in self.body.walk() if op.name in ("store", "store_add")]
+        counters = [op.operands[-3] for op in stores if op.attrs.get("ordered")]
+        return {base(v).name for v in (*(op.operands[0] for op in stores), *counters)}
 
     def loaded(self) -> set[str]:
         """Names of the tensor parameters that the kernel reads."""

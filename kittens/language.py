@@ -161,14 +161,24 @@ def store(tensor: Tensor, coordinates: Any, value: Tile) -> None:
     apply("store", (view, *_coordinates(coordinates), _stored(view, value, "kt.store")), {})
 
 
-def store_add(tensor: Tensor, coordinates: Any, value: Tile) -> None:
+def store_add(
+    tensor: Tensor, coordinates: Any, value: Tile, *, turn: tuple[Tensor, Any] | None = None
+) -> None:
     """Add a tile to a tensor in memory, atomically for each element.
 
     The order in which programs add is not determined, so a float result may differ from run to run; integers
-    do not.
+    do not. With turn=(counter, n) it is: the tile is added once `counter`, an element of an int32 tensor such as
+    turns[i], is n, and then the counter is n + 1. Give each tile of memory a counter of its own, 0 at first, and let no program
+    wait for one with a higher number, in the order that program_id names. Not every target makes programs wait for each other.
     """
     view = _tensor(tensor, "kt.store_add")
-    apply("store_add", (view, *_coordinates(coordinates), _stored(view, value, "kt.store_add")), {})
+    where: tuple[Tile | Tensor, ...] = (view, *_coordinates(coordinates))
+    if turn is None:
+        apply("store_add", (*where, _stored(view, value, "kt.store_add")), {})
+        return
+    counter, n = turn
+    counted = (_tensor(counter, "turn of kt.store_add"), integer(n, "the turn of kt.store_add"))
+    apply("store_add", (*where, *counted, _stored(view, value, "kt.store_add")), {"ordered": True})
 
 
 def _tensor(x: Any, what: str) -> Tensor:

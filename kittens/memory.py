@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kittens.dtypes import Array
+from kittens.errors import CheckError, here
 
 
 def view(name: str, tensor: Array, operands: Sequence[int], attrs: dict[str, Any]) -> Array:
@@ -60,6 +61,18 @@ def load(tensor: Array, coordinates: Sequence[int], shape: Sequence[int], pad: A
     inside, within = window(tensor, coordinates, shape)
     out[within] = tensor[inside]
     return out
+
+
+def take_turn(counter: Array, turn: int) -> None:
+    """Count one addition in order. Raises CheckError if it is not the one whose turn it is."""
+    made = int(counter[()])
+    if made != turn:
+        raise CheckError(
+            f"an addition has turn {turn}, and {made} were made before it",
+            hint="turns count from 0, and a program may wait only for programs with lower numbers",
+            location=here(),
+        )
+    counter[()] = turn + 1
 
 
 def store(tensor: Array, coordinates: Sequence[int], tile: Array, add: bool = False) -> None:

@@ -117,6 +117,7 @@ def machine(arch: str) -> Machine:
         moves=_moves(),
         swizzles=SWIZZLES,
         segment=SEGMENT,
+        turns=True,
         reads={size: ACCESSES[f"b{8 * size}"] for size in (4, 8, 16)},
         engine=ENGINE if arch == "sm_90a" else None,
         stages=4 if arch == "sm_90a" else 3,

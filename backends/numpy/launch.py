@@ -96,6 +96,12 @@ class _Arithmetic(NumPyArithmetic):
             self._check_store(tensor, coordinates, tile, add)
         memory.store(tensor.of(self.shadows[tensor.name]), coordinates, tile, add)
 
+    def take_turn(self, counter: View, turn: int) -> None:
+        if counter.name not in self.shadows:
+            check_outputs(self.arguments, {counter.name})
+            self.shadows[counter.name] = self._argument(counter.name).data.copy()
+        memory.take_turn(counter.of(self.shadows[counter.name]), turn)
+
     def array(self, data: Any) -> Array:
         return data.of(self._array(data.name)) if isinstance(data, View) else data
 

@@ -129,6 +129,10 @@ class Judge:
             memory.store(tensor.v, coordinates, np.asarray(tile.v), add=True)
             memory.store(tensor.e, coordinates, np.where(tile.e == SIGN, 0.0, tile.e), add=True)
 
+    def take_turn(self, counter: Memory, turn: int) -> None:
+        memory.take_turn(counter.v, turn)
+        counter.written[()] = True
+
     def integer(self, data: Bounded) -> int:
         if not data.exact:
             raise Unjudgeable("a loop bound, branch, coordinate or index depends on rounding errors")

@@ -124,7 +124,7 @@ class Machine:
     late: whether copies go through registers: in such loops they are loaded before a pass's work and stored after it.
     buffers: widths in bytes of loads from a buffer that knows its range, and gives zeros beyond.
     reads: plain reads of shared memory, by bytes a lane. more_swizzles: tried where the first has bank conflicts.
-    atomics: dtypes that memory adds in at once. segment: bytes of one transaction with global memory.
+    atomics: dtypes that memory adds in at once. turns: whether programs with lower numbers run on while others wait for them. segment: bytes of one transaction with global memory.
     transposed: whether products are computed as D^T = B^T A^T, so that a lane holds neighbours of one row of D.
     narrow: whether extents and strides are taken as unsigned numbers of 32 bits; the backend sees that they are.
     parts: of the device, each with a cache of its own, to which programs are dealt in turn.
@@ -153,6 +153,7 @@ class Machine:
     more_swizzles: dict[int, tuple[tuple[Xor, ...], ...]] = field(default_factory=dict)
     transposed: bool = False
     atomics: tuple[str, ...] = ("float32", "int32", "uint32", "int64", "uint64")
+    turns: bool = False
     segment: int = 32
     direct: int = 0
     parts: int = 0

@@ -99,6 +99,7 @@ def artifact(
         persistent=source.persistent,
         cluster=source.cluster,
         early=source.early,
+        ordered=any(op.attrs.get("ordered") for op in function.body.walk()),
     )
 
 
@@ -107,7 +108,9 @@ def _unordered(function: Function) -> set[str]:
     adds = [
         op
         for op in function.body.walk()
-        if op.name == "store_add" and BY_NAME[dtype_of(op.operands[-1])].is_float
+        if op.name == "store_add"
+        and not op.attrs.get("ordered")
+        and BY_NAME[dtype_of(op.operands[-1])].is_float
     ]
     return {base(op.operands[0]).name for op in adds}
 

@@ -291,6 +291,12 @@ def _check(function: Function, machine: Machine) -> None:
                 hint=f"kt.store_add there takes {', '.join(machine.atomics)}",
                 location=op.location,
             )
+        if op.attrs.get("ordered") and not machine.turns:
+            raise UnavailableError(
+                f"programs do not wait for each other on {machine.target}",
+                hint="leave out turn= of kt.store_add, or sum in one program",
+                location=op.location,
+            )
 
 
 def _made(function: Function, machine: Machine) -> Plan:

@@ -115,6 +115,7 @@ def simulate(
             shared_bytes=artifact.shared_bytes,
             order=order,
             cluster=artifact.cluster,
+            in_order=artifact.ordered,
         )
         results.append(outputs)
     for name, first in results[0].items():

@@ -68,7 +68,9 @@ def attention_backward_kv(
     dk_acc, dv_acc = kt.zeros((BN, D), kt.float32), kt.zeros((BN, DV), kt.float32)
     lo, hi = query_blocks(j, nq, nk, left, right, BM, BN)
     blocks = kt.maximum(hi - lo, 0)
-    for t in kt.range(group * blocks):  # from the last queries, which all key blocks see: programs go through them together
+    for t in kt.range(
+        group * blocks
+    ):  # from the last queries, which all key blocks see: programs go through them together
         h, i = hk * group + t % group, hi - 1 - t // group
         q_tile, rows = kt.load(q[b, h], (i, 0), (BM, D)), kt.load(l2[b, h], i, BM)
         d, do_tile = kt.load(delta[b, h], i, BM), kt.load(do[b, h], (i, 0), (BM, DV))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kittens.dtypes import int64
+from kittens.dtypes import int32, int64
 from kittens.errors import DTypeError, ShapeError
 from kittens.ir import Extent, TensorType, TileType, Type
 from kittens.opset import Call, define
@@ -103,7 +103,16 @@ define("store", _infer_store, pure=False)
 
 
 def _infer_store_add(call: Call) -> Sequence[Type]:
-    _infer_store(call)
+    operands = call.operands
+    if call.attrs.get("ordered"):  # tensor, coordinates, counter, turn, tile
+        counter, turn = operands[-3:-1]
+        if not isinstance(counter, TensorType) or counter.dtype != int32 or counter.rank:
+            raise DTypeError(
+                f"store_add counts turns in {counter}", hint="one element of an int32 tensor, as in turns[i]"
+            )
+        assert turn == TileType(int64)
+        operands = (*operands[:-3], operands[-1])
+    _infer_store(Call(operands, call.attrs))
     t = call.tensor(0)
     if not (t.dtype.is_integer or t.dtype.is_float) or t.dtype.bits < 32:
         raise DTypeError(
@@ -112,7 +121,8 @@ def _infer_store_add(call: Call) -> Sequence[Type]:
     return []
 
 
-#: store_add: adds to memory, element by element, atomically, in no particular order among programs.
+#: store_add: adds to memory, element by element, atomically, in no particular order among programs; if `ordered`, once the
+#: counter is at `turn`, after which it is one more.
 define("store_add", _infer_store_add, pure=False, exact=False)
 
 

@@ -173,6 +173,9 @@ KT_FN void kt_fence_async(KT_SITE_ONLY) {
   KT_ASM(kt_sim::fence_async(), "fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// The same for all memory, in both directions: between what threads do to a tensor, and the engine.
+KT_FN void kt_fence_async_all() { KT_ASM((void)0, "fence.proxy.async;" ::: "memory"); }
+
 // ---- clusters of blocks, and roles of warps
 
 KT_FN kt_u32 kt_cluster_rank() {  // of this block in its cluster

@@ -462,6 +462,10 @@ def op_store(writer: Writer, op: Op) -> None:
     layout = writer.held[tile][1] if tile in writer.held else writer.layout_of(tile)
     read = writer.reader(tile, layout)
     keep, condition = writer.owners(layout)
+    counted = turn(writer, op) if op.attrs.get("ordered") else ""
+    if counted:
+        writer.line(f"if (tid == 0) kt_turn_wait({counted});")
+        writer.barrier()
     writer.open(f"if ({condition})" if condition else "")
     if add:
         view, at, limits = window(writer, op, shape(tile), {})
@@ -475,6 +479,22 @@ def op_store(writer: Writer, op: Op) -> None:
     else:
         tile_memory(writer, op, tile, layout, "", read, keep)
     writer.close()
+    if counted:
+        writer.barrier()
+        writer.line(f"if (tid == 0) kt_turn_pass({counted});")
+
+
+def turn(writer: Writer, op: Op) -> str:
+    """The address of the counter of an ordered addition, and its turn; a counter outside its tensor has no turns."""
+    value, number = op.operands[-3:-1]
+    view = resolve(value, lambda v: inline(writer, v, {}))
+    name = writer.fresh("counter")
+    at = " + ".join(
+        [cname(view.parameter.name), *([f"({' + '.join(view.terms)}) * 4"] if view.terms else [])]
+    )
+    inside = " && ".join(view.conditions)
+    writer.line(f"const kt_out {name} = {f'{inside} ? {at} : kt_out(0)' if inside else at};")
+    return f"{name}, kt_i32({writer.scalar(number)})"
 
 
 op_store_add = op_store

@@ -40,6 +40,7 @@ struct Wait {
   u32 parity;
   Group* group;
   u32 registers;
+  const int* turn = nullptr;  // in global memory; `parity` is what it has to be
 };
 
 // A tile on its way into shared memory.

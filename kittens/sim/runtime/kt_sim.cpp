@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "kt_context.h"
 
@@ -310,6 +312,21 @@ void describe_group(Context& c, Group& g, char* to, u64 size) {
   kt_sim_fault(FaultKind::Barrier, lane, lane->site, "threads wait for ever: %s", text);
 }
 
+// ---- turns, which other programs bring on
+
+constexpr long kTurnSeconds = 20;  // after which none is expected any more
+
+bool turn_ready(Context&, const Wait& w) { return __atomic_load_n(w.turn, __ATOMIC_ACQUIRE) == int(w.parity); }
+void describe_turn(Context&, const Wait& w, char* to, u64 size) {
+  snprintf(to, size, "for turn %d of a counter that stands at %d", int(w.parity), __atomic_load_n(w.turn, __ATOMIC_ACQUIRE));
+}
+
+bool awaits_turn(const Context& c) {
+  for (u32 i = 0; i < c.all_threads; i++)
+    if (c.lane_table[i].waiting && c.lane_table[i].waiting->turn) return true;
+  return false;
+}
+
 // ---- programs
 
 Group* pick_group(Context& c) {
@@ -351,6 +368,15 @@ void run_program(Context& c) {
   start_program(c);
   for (;;) {
     Group* g = pick_group(c);
+    if (!g && awaits_turn(c)) {
+      timespec from, now;
+      clock_gettime(CLOCK_MONOTONIC, &from);
+      do {
+        sched_yield();
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        g = pick_group(c);
+      } while (!g && now.tv_sec - from.tv_sec < kTurnSeconds);
+    }
     if (!g) break;
     c.group = g;
     g->state = Group::Runnable;
@@ -407,7 +433,7 @@ void* run_worker(void* argument) {
   while (!__atomic_load_n(&s.faulted, __ATOMIC_RELAXED)) {
     u64 n = __atomic_fetch_add(&s.next, 1, __ATOMIC_RELAXED);
     if (n >= s.programs) break;
-    u64 p = launch.order == Reverse ? s.programs - 1 - n : u64((unsigned __int128)n * s.step % s.programs + s.offset) % s.programs;
+    u64 p = launch.in_order ? n : launch.order == Reverse ? s.programs - 1 - n : u64((unsigned __int128)n * s.step % s.programs + s.offset) % s.programs;
     p *= c.cluster;  // clusters lie along the first axis
     c.program[0] = u32(p % launch.grid[0]);
     c.program[1] = u32(p / launch.grid[0] % launch.grid[1]);
@@ -612,6 +638,12 @@ void wait_until(Context& c, Wait& wait) {
 // ---- the interface
 
 extern "C" {
+
+void kt_sim_turn_wait(const int* counter, int turn) {
+  Context& c = context();
+  Wait wait{turn_ready, describe_turn, nullptr, u32(turn), c.group, 0, counter};
+  wait_until(c, wait);
+}
 
 void kt_sim_meet(Meeting meeting, void* operand) {
   Context& c = context();
