@@ -38,6 +38,7 @@ from kittens.dtypes import (
     uint8,
 )
 from kittens.errors import ArgumentError, DTypeError, ShapeError, UnavailableError
+from kittens.kernels.attention_backward import LEAST
 from kittens.kernels.products import MX_BLOCK
 from kittens.kernels.stacks import ACTIVATIONS
 from kittens.opset.product import accumulator
@@ -405,8 +406,8 @@ def attention_backward(
     """The gradients dq, dk, dv of `attention`, from its results o and lse and the gradients do (and dlse) of
     these.
 
-    The other arguments are those of `attention`; floats only. Results are equal from run to run. With deterministic=False, dq
-    is summed in no fixed order, in float32 and in memory: fewer products, and bits that differ from run to run.
+    The other arguments are those of `attention`; floats only. Results are equal from run to run. deterministic=False lets dq
+    be summed in no fixed order where that is faster: its bits may differ from run to run.
     """
     x, y = heads(q, k, v, FLOATS)
     left, right = span(causal, window)
@@ -417,7 +418,9 @@ def attention_backward(
             _expect(_array(t, name, (float32,)), name, x.shape[:-1], "the log-sum-exp of attention")
     shapes = [adopt(t, "q").shape for t in (q, k, v)]  # type: ignore[union-attr]
     grads = [_output(None, q, shape, x.dtype) for shape in shapes]
-    delta, l2 = (_output(None, q, x.shape[:-1], float32) for _ in range(2))
+    # Rows of numbers begin at multiples of 16 bytes, so that engines can copy them.
+    nq = x.shape[-2]
+    delta, l2 = (_output(None, q, (*x.shape[:-2], -(-nq // 4) * 4), float32)[..., :nq] for _ in range(2))
     up = 4 - x.ndim
     q4, k4, v4, o4, do4, lse4, dlse4, delta4, l24 = (
         _raised(t, up) for t in (q, k, v, o, do, lse, dlse, delta, l2)
@@ -430,14 +433,21 @@ def attention_backward(
         "on": on,
         **(tune or {}),
     }
-    if deterministic:
+    given = dict(zip(("q", "k", "v", "do"), (adopt(x, "q") for x in (q4, k4, v4, do4)), strict=True))
+    one = plugins.manager().hook.kittens_adds(
+        target=choose_target(given, on), kernel=kernels.attention_backward_kv.name, arguments=given
+    )
+    if not one or (tune or {}).get("BM", LEAST) < LEAST:
         launch(kernels.attention_delta, o4, do4, lse4, delta4, l24, dlse4, on=on)
         launch(kernels.attention_backward_kv, q4, k4, v4, do4, l24, delta4, dk, dv, **constants)
         launch(kernels.attention_backward_q, q4, k4, v4, do4, l24, delta4, dq, **constants)
     else:
-        sums = _raised(_output(None, q, shapes[0], float32), up)
-        launch(kernels.attention_delta, o4, do4, lse4, delta4, l24, dlse4, sums, on=on)
-        launch(kernels.attention_backward_kv, q4, k4, v4, do4, l24, delta4, dk, dv, sums, **constants)
+        sums, turns = _raised(_output(None, q, shapes[0], float32), up), None
+        if deterministic:
+            blocks = (*x.shape[:-2], -(-nq // LEAST))
+            turns = _raised(_output(None, q, blocks, int32, (int32,)), up)
+        launch(kernels.attention_delta, o4, do4, lse4, delta4, l24, dlse4, sums, turns, on=on)
+        launch(kernels.attention_backward_kv, q4, k4, v4, do4, l24, delta4, dk, dv, sums, turns, **constants)
         launch(kernels.copy, sums, dq, scale=constants["scale"], on=on)
     return grads[0], grads[1], grads[2]
 

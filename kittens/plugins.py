@@ -74,6 +74,10 @@ class Hooks:
         """
 
     @hookspec(firstresult=True)
+    def kittens_adds(self, target: Target, kernel: str, arguments: dict[str, Any]) -> bool | None:
+        """Whether a kernel that can add to memory what another would sum, in turn or in no order, had better do so."""
+
+    @hookspec(firstresult=True)
     def kittens_architecture(self, target: Target) -> str | None:
         """The architecture that a target means on this machine, where its name leaves it open."""
 

@@ -95,6 +95,15 @@ def kittens_tunables(target: Target, kernel: str, arguments: dict[str, Any]) -> 
 
 
 @hookimpl
+def kittens_adds(target: Target, kernel: str, arguments: dict[str, Any]) -> bool | None:
+    if target.backend != "cuda":
+        return None
+    from kittens.backends.cuda.tunables import adds
+
+    return adds(target, kernel, arguments)
+
+
+@hookimpl
 def kittens_row_bytes(target: Target, kernel: str, arguments: dict[str, Any]) -> int | None:
     if target.backend != "cuda":
         return None

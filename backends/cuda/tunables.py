@@ -78,6 +78,14 @@ def _copied(*tensors: TensorArg) -> bool:
     )
 
 
+def adds(target: Target, kernel: str, arguments: dict[str, Any]) -> bool:
+    """Whether attention's gradients in keys and values take that in queries with them: where the engine does it all."""
+    q, k, v, do = (arguments[name] for name in ("q", "k", "v", "do"))
+    if kernel != "attention_backward_kv" or _architecture(target) != "sm_90a" or not _copied(q, k, v, do):
+        return False
+    return bool(_attention_by_engine(kernel, q, k, v, adding=True, windowed=False))
+
+
 #: Multiplications of a product from which on a copy of its operands is cheaper than tiles copied element by element.
 _WORTH_COPIES = 1 << 27
 
@@ -132,7 +140,7 @@ def _attention_by_engine(
     if kernel == "attention_backward_q" and width <= 128 and rows > 64:
         return {"BM": 128, "BN": 128 if width <= 64 else 64}
     if adding:  # dq, in the same kernel: its columns or its rows are shared by two teams
-        fits = q.shape[-1] in (32, 128) or (q.shape[-1] == 64 and not windowed)
+        fits = q.shape[-1] == v.shape[-1] and q.shape[-1] in (32, 64, 128)
         return {"BM": 128 if width <= 64 else 64, "BN": 128} if fits else {}
     if kernel == "attention_backward_kv" and width <= 128 and k.shape[2] > 64:
         return {"BM": 96 if width <= 64 else 64 if width <= 96 else 32 if windowed else 48, "BN": 128}

@@ -95,8 +95,8 @@ class Relay:
 
     ring: where it lies, in two slots, one for each of two passes. ahead: the product that heads a pass, started in the pass
     before; late: the one that adds the tile's product to a carried sum, a pass after its own. whole: the one that reads what
-    all teams have written; what it makes goes to a buffer (sums, in panels of so many bytes), from which one more thread has
-    the engine add it to memory (add). handed: the barriers of that buffer.
+    all teams have written; what it makes goes to a buffer (sums, in panels of so many bytes), from which two more threads, in
+    turn, have the engine add it to memory (add). handed: the barriers of that buffer, one pair for each of the threads.
     """
 
     ring: Ring

@@ -64,7 +64,7 @@ def relay(loop: Op, plan: Plan, rings: list[Ring]) -> Relay | None:
     if sent is None or tile is None:
         return None
     passed = Ring(f"{value.name or 'relay'}_relay", [tile], (whole, late[0]), loop, depth=2)
-    return Relay(passed, heads[0], late[0], whole, add, *sent, Ring("sums", [], (), loop))
+    return Relay(passed, heads[0], late[0], whole, add, *sent, Ring("sums", [], (), loop, depth=2))
 
 
 def lined(function: Function) -> set[Value]:

@@ -23,6 +23,10 @@ from kittens.kernels.stacks import head_width, wide
 DESC = os.environ.get("KT_DESC") == "1"
 
 
+#: Queries of a block of `attention_backward_kv` where it counts turns, at least.
+LEAST = 32
+
+
 def query_blocks(j, nq, nk, left, right, BM, BN):
     """The range lo, hi of the blocks of queries that see some key of block j."""
     lo, hi = 0, kt.cdiv(nq, BM)
@@ -40,10 +44,10 @@ def log2_normaliser(lse, i, BM):
 
 
 @kt.kernel(grid=lambda o, BM: (kt.cdiv(o.shape[2], BM), o.shape[1], o.shape[0]))
-def attention_delta(o, do, lse, delta, l2, dlse=None, dq=None, *, BM=kt.tunable(64, 32, 128)):
+def attention_delta(o, do, lse, delta, l2, dlse=None, dq=None, turns=None, *, BM=kt.tunable(64, 32, 128)):
     """delta = sum(o do) over each row, less the gradient of the log-sum-exp if there is one; l2 = lse log2(e), inf for -inf.
 
-    dq, if there is one, is set to zero: what `attention_backward_kv` adds to.
+    dq and turns (of blocks of at least LEAST queries), if there are any, are set to zero for `attention_backward_kv`.
     """
     i, h, b = kt.program_id()
     o, do, DV = o[b, h], do[b, h], head_width(o)
@@ -52,14 +56,20 @@ def attention_delta(o, do, lse, delta, l2, dlse=None, dq=None, *, BM=kt.tunable(
     kt.store(l2[b, h], i, log2_normaliser(lse[b, h], i, BM))
     if dq is not None:
         kt.store(dq[b, h], (i, 0), kt.zeros((BM, head_width(dq)), kt.float32))
+    if turns is not None:
+        kt.store(turns[b, h], i, kt.zeros((BM // LEAST,), kt.int32))
 
 
 @kt.kernel(grid=lambda k, BN: (kt.cdiv(k.shape[2], BN), k.shape[1], k.shape[0]))
 def attention_backward_kv(
-    q, k, v, do, l2, delta, dk, dv, dq=None, *, scale, left=None, right=None,
+    q, k, v, do, l2, delta, dk, dv, dq=None, turns=None, *, scale, left=None, right=None,
     BM=kt.tunable(64, 128, 32), BN=kt.tunable(64, 128),
 ):  # fmt: skip
-    """dk and dv of one block of keys; and its part of dq / scale, added to dq in no fixed order, if there is dq (float32)."""
+    """dk and dv of one block of keys.
+
+    dq (float32), if there is one: its part of dq / scale is added there, in no fixed order; in that of key blocks with
+    turns, zeros (B, H, blocks of queries) of int32.
+    """
     j, hk, b = kt.program_id(order="linear" if right is None else "ascending")
     nq, nk, group = q.shape[2], k.shape[2], kt.static(q.shape[1] // k.shape[1])
     D, DV, c = head_width(q), head_width(v), scale * LOG2E
@@ -68,9 +78,8 @@ def attention_backward_kv(
     dk_acc, dv_acc = kt.zeros((BN, D), kt.float32), kt.zeros((BN, DV), kt.float32)
     lo, hi = query_blocks(j, nq, nk, left, right, BM, BN)
     blocks = kt.maximum(hi - lo, 0)
-    for t in kt.range(
-        group * blocks
-    ):  # from the last queries, which all key blocks see: programs go through them together
+    # From the last queries on, which all key blocks see: programs go through them together.
+    for t in kt.range(group * blocks):
         h, i = hk * group + t % group, hi - 1 - t // group
         q_tile, rows = kt.load(q[b, h], (i, 0), (BM, D)), kt.load(l2[b, h], i, BM)
         d, do_tile = kt.load(delta[b, h], i, BM), kt.load(do[b, h], (i, 0), (BM, DV))
@@ -81,7 +90,9 @@ def attention_backward_kv(
         ds = ds.to(q.dtype)
         dk_acc += ds.T @ q_tile
         if dq is not None:
-            kt.store_add(dq[b, h], (i, 0), ds @ k_tile)
+            first, _ = key_blocks(i, nq, nk, left, right, BM, BN)
+            turn = None if turns is None else (turns[b, h, i], j - first)
+            kt.store_add(dq[b, h], (i, 0), ds @ k_tile, turn=turn)
     kt.store(dk[b, hk], (j, 0), dk_acc * scale)
     kt.store(dv[b, hk], (j, 0), dv_acc)
 

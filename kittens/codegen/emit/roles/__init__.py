@@ -97,7 +97,7 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
         if ring in handed:
             full, empty = empty, full
         elif ring is roles.turns:
-            empty += bool(handed)
+            empty += 2 * len(handed)
         text.append(f"    {each}kt_bar_init({ring.name}_full{at}, {full});")
         text.append(f"    {each}kt_bar_init({ring.name}_empty{at}, {empty});")
     meet = "kt_cluster_sync();" if roles.cluster > 1 else "kt_barrier();"
@@ -119,7 +119,8 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
     text.append("    if (kt_thread() == 0) {")
     text += [*copy.lines, "    }"]
     if adds is not None:
-        text += [f"    if (kt_thread() == {machine.lanes}) {{", *adds.lines, "    }"]
+        lanes = machine.lanes
+        text += [f"    if (kt_thread() == {lanes} || kt_thread() == {2 * lanes}) {{", *adds.lines, "    }"]
     text.append("  } else {")
     if more:
         text.append(f"    kt_registers_more<{more}>();")

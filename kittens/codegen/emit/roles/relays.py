@@ -18,7 +18,7 @@ from kittens import layouts as lay
 from kittens.codegen.emit.loops import carry_over, declare_carried
 from kittens.codegen.emit.roles.compute import Compute, land, one, settle
 from kittens.codegen.emit.roles.products import left_words, start
-from kittens.codegen.emit.roles.rings import advance, bar, slot_before, slot_of
+from kittens.codegen.emit.roles.rings import advance, bar, phase_of, slot_before, slot_of
 from kittens.codegen.emit.roles.slices import nth
 from kittens.codegen.emit.roles.vectors import columns
 from kittens.codegen.emit.text import added
@@ -85,9 +85,9 @@ class _Relayed:
             f"if (lane == 0) kt_bar_arrive({bar(self.ring, 'empty')});"
         )  # of the pass that there is not
         advance(writer, self.ring)
-        writer.line(
-            f"kt_bar_wait({bar(relay.handed, 'empty')}, {slot_before(self.other)});  // others use its bytes"
-        )
+        # Results go through the same bytes.
+        empty = bar(relay.handed, "empty", slot_before(self.other))
+        writer.line(f"kt_bar_wait({empty}, {phase_of(self.other)} ^ {slot_of(self.other)} ^ 1);")
         writer.close()
         writer.scratch_busy = True
 
@@ -198,8 +198,10 @@ class _Relayed:
         nt = matrix.tiles[1]
         row = "(group & 3) * 16" if matrix.split[1] > 1 else "group * 16"
         col = f"(group >> 2) * {nt * 8}" if matrix.split[1] > 1 else ""
-        # Sums are handed over once a pass, and the other ring has gone on: its slot is the parity of the time before last.
-        writer.line(f"kt_bar_wait({bar(relay.handed, 'empty')}, {slot_of(self.other)});")
+        # The buffer is handed over once a pass, to one thread and the other. The ring beside it has gone on, so its slot is
+        # that of the pass before, and its phase the one after.
+        empty = bar(relay.handed, "empty", slot_of(self.other))
+        writer.line(f"kt_bar_wait({empty}, {phase_of(self.other)} ^ 1);")
         # Rows that meet in banks go to other columns: odd ones two steps further, or back.
         col = added(col, "(lane & 3) * 2", "(lane & 4) * 4")
         for half in (0, 1):
@@ -213,10 +215,10 @@ class _Relayed:
 
     def _hand_over(self) -> None:
         """Hand what was put before to the thread that adds. The fence is also that of what was put since."""
-        writer = self.writer
+        writer, full = self.writer, bar(self.relay.handed, "full", slot_before(self.other))
         writer.line("kt_fence_async();")
         writer.line("kt_sync_lanes();")
-        writer.line(f"if (lane == 0) kt_bar_arrive({bar(self.relay.handed, 'full')});")
+        writer.line(f"if (lane == 0) kt_bar_arrive({full});")
 
 
 def _negated(read: Reader) -> Reader:

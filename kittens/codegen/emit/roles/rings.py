@@ -22,6 +22,7 @@ OURS = {
     "turn_0",
     "turn_1",
     "turn_2",
+    "me",
 }
 
 
