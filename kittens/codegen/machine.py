@@ -66,13 +66,13 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Instruction:
-    """A product that an engine is asked for: rows x `columns`, over `depth` elements of K.
+    """A product that an engine is asked for: rows x `columns`, over `depth` elements of K, of operands of `dtypes`.
 
     `held`: the left operand is in registers, else in shared memory. `across`: for each operand whether it lies along M or N
     there, not along K. `registers`: of the whole array of sums that `call` writes a part of.
     """
 
-    dtype: str
+    dtypes: tuple[str, str]
     columns: int
     depth: int
     held: bool
@@ -85,6 +85,7 @@ class Engine:
 
     team: groups that ask for a product together. products: by type of the operands; the result is the fragment's rows by
     multiples of `step` columns, `most` at once. along: types whose operands must both lie along K in shared memory.
+    coarse: types that it adds in less than float32, so that it makes fast products of them alone (docs/semantics.md).
     call(instruction, sums, first, a, b, add) gives the statement that starts one, the sums from register `first` of an array on;
     wrappers(instructions, sizes) the functions that those statements call, for arrays of these sizes.
     registers: by number of computing teams, registers a lane that the copying team keeps, and that the others get (none: as
@@ -99,6 +100,7 @@ class Engine:
     step: int
     most: int
     along: frozenset[str]
+    coarse: frozenset[str]
     call: Callable[[Instruction, str, int, str, str, str], str]
     wrappers: Callable[[Sequence[Instruction], Sequence[int]], str]
     registers: dict[int, tuple[int, int]]
