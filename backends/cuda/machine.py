@@ -12,6 +12,7 @@ from kittens.codegen import Dialect, Engine, Instruction, Machine, MatrixOp, Mov
 SHARED_BYTES = {"sm_80": 166912, "sm_86": 101376, "sm_89": 101376, "sm_90a": 232448}
 DEFAULT = "sm_90a"
 
+_FLOAT8 = frozenset(("float8_e4m3fn", "float8_e5m2"))
 _PRODUCTS = (
     ("m16n8k16", "bfloat16", "kt_mma_m16n8k16_bf16"),
     ("m16n8k16", "float16", "kt_mma_m16n8k16_f16"),
@@ -27,7 +28,12 @@ def _call(function: str, d: Sequence[str], a: Sequence[str], b: Sequence[str]) -
 
 def _products(arch: str) -> tuple[MatrixOp, ...]:
     return tuple(
-        MatrixOp(MMA[name], dtype, lambda d, a, b, f=function: _call(f, d, a, b))  # type: ignore[misc]
+        MatrixOp(
+            MMA[name],
+            dtype,
+            lambda d, a, b, f=function: _call(f, d, a, b),  # type: ignore[misc]
+            coarse=arch == "sm_89" and dtype in _FLOAT8,  # see ENGINE
+        )
         for name, dtype, function in _PRODUCTS
         if arch in MMA[name].targets
     )
@@ -83,7 +89,8 @@ def _wrappers(instructions: Sequence[Instruction], sizes: Sequence[int]) -> str:
 
 #: wgmma and bulk copies. Registers: the launch gives 168 (three teams) or 128 (four) a lane, and what the copying team does not
 #: need the others get. Eight-bit operands must lie along K (PTX ISA, "Asynchronous warpgroup level matrix instructions"), and
-#: sums of float8 keep 13 bits behind the leading one: what docs/semantics.md allows fast products.
+#: sums of float8 keep 13 bits behind the leading one, which docs/semantics.md allows in fast products, as do those of Ada's
+#: mma.sync. Hopper's mma.sync adds in float32.
 ENGINE = Engine(
     team=4,
     products={
@@ -91,8 +98,8 @@ ENGINE = Engine(
     },
     step=8,
     most=256,
-    along=frozenset(("float8_e4m3fn", "float8_e5m2")),
-    coarse=frozenset(("float8_e4m3fn", "float8_e5m2")),
+    along=_FLOAT8,
+    coarse=_FLOAT8,
     call=_start,
     wrappers=_wrappers,
     registers={2: (40, 232), 3: (32, 160)},

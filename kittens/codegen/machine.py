@@ -17,6 +17,7 @@ class MatrixOp:
     lane, a and b the operand expressions, one for each 32-bit word (or for each element of 32 bits). `lined`: preferred
     where rows of the result are reduced, or combined with one value each. `through`: a 16-bit float that operands are converted to, exactly, for an instruction that does not take `dtype`. Then
     8-bit integers are summed in float32, along K no further than is exact, and each sum is added to the result.
+    `coarse`: it adds in less than float32, so that it makes fast products alone.
     """
 
     product: Product
@@ -24,6 +25,7 @@ class MatrixOp:
     call: Callable[[Sequence[str], Sequence[str], Sequence[str]], str]
     through: str = ""
     lined: bool = False
+    coarse: bool = False
 
     @property
     def bits(self) -> int:

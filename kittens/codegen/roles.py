@@ -313,6 +313,27 @@ def _readable(op: Op, plan: Plan, engine: Engine) -> bool:
     return True
 
 
+def hindrances(function: Function, engine: Engine) -> list[str]:
+    """What keeps the engine from products of types that it multiplies, where that is their mode or how operands lie."""
+    found: dict[str, None] = {}
+    for op in function.body.walk():
+        if op.name != "mma":
+            continue
+        a, b = (dtype_of(x) for x in op.operands[:2])
+        if a not in engine.products or engine.products.get(b) is not engine.products[a]:
+            continue
+        if engine.coarse & {a, b} and op.attrs.get("accumulate") != "fast":
+            found[f"the engine adds {a} in less than float32: it makes fast products of it alone"] = None
+        elif a in engine.along:
+            for position, (root, flipped) in enumerate(map(source_of, op.operands[:2])):
+                load = root.producer
+                lies = panels(load, shape(root)) if load is not None and load.name == "load" else None
+                if load is not None and lies is not None and (flipped != lies[0]) != (position == 1):
+                    name, axis = base(load.operands[0]).name, "MN"[position]
+                    found[f"{name} lies along {axis}: the engine takes {a} along K alone"] = None
+    return list(found)
+
+
 def _followed(operands: Sequence[Value], function: Function) -> bool:
     """Whether it can be found out elsewhere where a tile lies: by scalar arithmetic, loops' indices and scalar loads."""
     seen: set[Value] = set()
@@ -497,4 +518,4 @@ def dealt_bytes(vector: Value) -> int:
     return -(-math.prod(shape(vector)) * BY_NAME[dtype_of(vector)].bytes // 16) * 16
 
 
-__all__ = ["assign", "dealt_bytes", "fit", "results"]
+__all__ = ["assign", "dealt_bytes", "fit", "hindrances", "results"]
