@@ -79,8 +79,8 @@ TEXTS = {
     ),
     "bf16 accumulation": (
         kernels.matmul,
-        "acc += x @ y",
-        "acc = (acc + x @ y).to(kt.bfloat16).to(kt.float32)",
+        "acc = _summed(acc, x, y, accumulate)",
+        "acc = _summed(acc, x, y, accumulate).to(kt.bfloat16).to(kt.float32)",
         "float32/65x63x129",
     ),
     "no maximum subtracted": (kernels.softmax, "s - base[:, None]", "s", "float32/large-scores"),
