@@ -411,11 +411,15 @@ def round_up(n: Any, multiple: int) -> int:
 # Products, shapes, random numbers.
 
 
-def mma(a: Tile, b: Tile, acc: Tile | None = None) -> Tile:
+def mma(a: Tile, b: Tile, acc: Tile | None = None, *, accumulate: str = "full") -> Tile:
     """acc + a @ b in one accumulation: float32 for floats, int32 for 8-bit integers. The order of
     summation is free.
+
+    accumulate: "full", or "fast" for float8 operands: sums may then be cut to 14 bits of significand whenever something is
+    added to them (docs/semantics.md, Products), which some targets do faster. The result is float32.
+    `acc + kt.mma(a, b, accumulate="fast")` adds in float32 what a and b give; kt.mma(a, b, acc, accumulate="fast") does not.
     """
-    return matmul(a, b, acc)
+    return matmul(a, b, acc, accumulate)
 
 
 def mma_scaled(a: Tile, a_scale: Tile, b: Tile, b_scale: Tile, acc: Tile | None = None) -> Tile:

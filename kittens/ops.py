@@ -39,7 +39,7 @@ from kittens.dtypes import (
 )
 from kittens.errors import ArgumentError, DTypeError, ShapeError, UnavailableError
 from kittens.kernels.attention_backward import LEAST
-from kittens.kernels.products import MX_BLOCK
+from kittens.kernels.products import ACCUMULATIONS, MX_BLOCK
 from kittens.kernels.stacks import ACTIVATIONS
 from kittens.opset.product import accumulator
 from kittens.recording import empty, launch, operation
@@ -216,7 +216,8 @@ def _tiles(n: int, tune: Tune, most: int = RESIDENT) -> dict[str, Any]:
 @operation(scalars=("a_scale", "b_scale"))
 def matmul(
     a: Array, b: Array, *, bias: Array = None, activation: str = "none", a_scale: Array = None,
-    b_scale: Array = None, dtype: Any = None, out: Array = None, on: On = None, tune: Tune = None,
+    b_scale: Array = None, accumulate: str = "full", dtype: Any = None, out: Array = None, on: On = None,
+    tune: Tune = None,
 ) -> Array:  # fmt: skip
     """activation(a_scale (a @ b) b_scale + bias), for a (..., M, K) and b (..., K, N), leading axes
     broadcasting.
@@ -227,6 +228,10 @@ def matmul(
     Two arrays of float8_e8m0fnu, (..., M, K/32) and (..., K/32, N), are the block scales of MXFP8. The result
     is of `dtype`: by default that of a, bfloat16 for float8, and for integers int32, or float32 if there are
     scales, bias or activation.
+
+    accumulate: how precisely float8 operands without block scales are summed (docs/semantics.md, Products). "full": in
+    float32. "fast": coarser sums are allowed, which some targets make much faster. "promoted": such sums over a block along
+    K (the tunable BK, 128 elements at most), added in float32; between the two in speed and error.
 
     Some targets read large operands much faster if rows begin at multiples of some bytes (16 on NVIDIA's Hopper, where
     2^27 multiplications make a product of 16-bit floats large). An operand whose rows do not is copied first, to new memory
@@ -254,6 +259,17 @@ def matmul(
         )
     _vector(bias, "bias", n)
     a_scale, b_scale = _scales(a_scale, b_scale, x, y)
+    if accumulate not in ACCUMULATIONS:
+        raise ArgumentError(
+            f"products do not accumulate {accumulate!r}", hint=f"the modes are {', '.join(ACCUMULATIONS)}"
+        )
+    scale = adopt(a_scale, "a_scale")
+    blocks = isinstance(scale, TensorArg) and scale.dtype == float8_e8m0fnu
+    if accumulate != "full" and (not x.dtype.is_float8 or blocks):
+        raise DTypeError(
+            f"{accumulate} accumulation of {x.dtype}{' with block scales' if blocks else ''}",
+            hint="it is that of float8 operands without block scales: leave out accumulate=",
+        )
     plain = a_scale is None and b_scale is None
     if x.dtype.is_float:
         default, dtypes = bfloat16 if x.dtype.is_float8 else x.dtype, (*FLOATS, *FLOAT8)
@@ -276,6 +292,7 @@ def matmul(
         b_scale,
         bias,
         activation=activation,
+        accumulate=accumulate,
         on=on,
         **(tune or {}),
     )

@@ -974,14 +974,17 @@ def _add(a: Any, b: Any) -> Tile:
     return binary("add", a, b)
 
 
-def matmul(a: Any, b: Any, acc: Any = None) -> Tile:
-    """The matrix product a @ b, or acc + a @ b in one accumulation."""
+def matmul(a: Any, b: Any, acc: Any = None, accumulate: str = "full") -> Tile:
+    """The matrix product a @ b, or acc + a @ b in one accumulation.
+
+    A fast product that is added to something stays a product and an addition: sums of products of a few elements of K,
+    added in float32, are written so.
+    """
     x, y = as_tile(a), as_tile(b)
-    if acc is not None:
-        (result,) = apply("mma", (x, y, as_tile(acc)), {})
-        return result
-    (result,) = apply("mma", (x, y), {})
-    result.product = (x, y)
+    attrs = {} if accumulate == "full" else {"accumulate": accumulate}
+    (result,) = apply("mma", (x, y) if acc is None else (x, y, as_tile(acc)), attrs)
+    if acc is None and not attrs:
+        result.product = (x, y)
     return result
 
 

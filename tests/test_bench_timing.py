@@ -271,7 +271,9 @@ def test_the_workloads_are_those_of_the_measures() -> None:
               "dropout_residual_layer_norm.16x4096x2048", "rotary.16x16x2048x128", "launch.increment"}  # fmt: skip
     wanted |= {f"matmul.bf16.{t}.{n}" for t in ("nn", "nt") for n in (2048, 4096, 8192, 16384, "8192x28672x8192",
                "8192x8192x28672", "4096x4096x512", "128x8192x8192", "16x8192x8192", "4097x4095x4093")}  # fmt: skip
-    wanted |= {f"matmul.fp8.nt.{n}" for n in (2048, 4096, 8192, 16384)}
+    wanted |= {
+        f"matmul.fp8{how}.nt.{n}" for how in ("", "-fast", "-promoted") for n in (2048, 4096, 8192, 16384)
+    }
     wanted |= {
         f"attention.{w}.d{d}.{m}.{n}"
         for w in ("forward", "backward")

@@ -46,7 +46,9 @@ def test_attention_needs_no_trip_through_shared_memory_between_its_products() ->
 def test_emission_is_deterministic(product) -> None:
     first, second = (str(emit(make_plan(product, machine("sm_80")))) for _ in range(2))
     assert first == second
-    assert "acc += x @ y" in first  # the Python line that a block came from
+    assert (
+        "return kt.mma(x, y, acc, accumulate=accumulate)" in first
+    )  # the Python line that a block came from
 
 
 def test_aligned_rows_are_copied_in_sixteen_bytes_and_odd_ones_element_by_element() -> None:

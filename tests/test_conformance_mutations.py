@@ -14,6 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from cut_products import cut_product
 
 import kittens as kt
 from kittens import kernels, runtime
@@ -78,8 +79,8 @@ TEXTS = {
     ),
     "bf16 accumulation": (
         kernels.matmul,
-        "acc += x @ y",
-        "acc = (acc + x @ y).to(kt.bfloat16).to(kt.float32)",
+        "acc = _summed(acc, x, y, accumulate)",
+        "acc = _summed(acc, x, y, accumulate).to(kt.bfloat16).to(kt.float32)",
         "float32/65x63x129",
     ),
     "no maximum subtracted": (kernels.softmax, "s - base[:, None]", "s", "float32/large-scores"),
@@ -254,6 +255,12 @@ def product_in(dtype: Any) -> Any:
     return product
 
 
+def two_bits_less(call: Call, a: np.ndarray, b: np.ndarray, *c: np.ndarray) -> np.ndarray:
+    """Fast accumulation with 11 bits behind the leading one where 13 are asked for."""
+    types = call.tile(0).dtype, call.tile(1).dtype
+    return cut_product(a, b, c[0] if c else None, types, bits=11, group=32).astype(np.float32)
+
+
 def tf32(x: np.ndarray) -> np.ndarray:
     return (x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) if x.dtype == np.float32 else x
 
@@ -289,6 +296,8 @@ ARITHMETIC: dict[str, tuple[str, Any, str]] = {
     "products accumulated in bf16": ("mma", instead(product_in(ml_dtypes.bfloat16)), "products/bfloat16/nn/45x37x51"),
     "products accumulated in f16": ("mma", instead(product_in(np.float16)), "products/float16/nn/3x2x200"),
     "products in tf32": ("mma", lambda r: lambda call, a, b, *c: r(call, tf32(a), tf32(b), *c), "products/float32/nn/45x37x51"),
+    "fast products accumulated in bf16": ("mma", instead(product_in(ml_dtypes.bfloat16)), "products/fast/float8_e4m3fn-float8_e4m3fn/uneven/45x37x51"),
+    "fast products of two bits less": ("mma", instead(two_bits_less), "products/fast/float8_e5m2-float8_e5m2/uneven/45x37x51"),
     "integers counted in float32": ("mma", instead(product_in(np.float32)), "products/int8/exact-past-2^24"),
     "scale of the next block": ("mma_scaled", lambda r: lambda call, a, sa, *rest: r(call, a, np.roll(sa, 1, -1), *rest), "products/scaled/float8_e4m3fn-float8_e4m3fn/32x32x64"),
     "division truncates": ("floordiv", instead(lambda call, a, b: np.where(b == 0, 0, np.fix(a / np.where(b == 0, 1, b))).astype(a.dtype)), "elementwise/floordiv/int32"),

@@ -140,6 +140,16 @@ def product_accumulator(x, y, o, n):
     kt.mma(tile(x), tile(y), kt.zeros((4, 4), kt.float16))  # error
 
 
+@bad(DTypeError, "fast accumulation is that of float8 operands")
+def fast_product_types(x, y, o, n):
+    kt.mma(tile(x), tile(y), accumulate="fast")  # error
+
+
+@bad(ArgumentError, "products do not accumulate 'quick'")
+def product_mode(x, y, o, n):
+    kt.mma(tile(x), tile(y), accumulate="quick")  # error
+
+
 @bad(DTypeError, "float8 operands")
 def scaled_product(x, y, o, n):
     s = kt.zeros((4, 1), kt.float8_e8m0fnu)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cut_products import cut_product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -227,6 +228,38 @@ def test_products_in_any_order_stay_within_bounds(seed: int, k: int, dtype: DTyp
             terms = (a[i].astype(np.float32) * b[:, j].astype(np.float32)).astype(np.float32)
             got[i, j] = sum_in_some_order(rng, terms if c is None else np.append(terms, c[i, j]))
     assert within(result, got)
+
+
+@few
+@given(
+    seed=st.integers(0, 2**32),
+    k=st.integers(1, 100),
+    names=st.tuples(*[st.sampled_from(["float8_e4m3fn", "float8_e5m2"])] * 2),
+    scales=st.tuples(*[st.sampled_from([2.0**-16, 2.0**-6, 1.0, 64.0])] * 2),
+    group=st.sampled_from([16, 32]),
+    accumulate=st.booleans(),
+    positive=st.booleans(),
+)
+def test_fast_products_as_hardware_cuts_them_stay_within_bounds(
+    seed: int,
+    k: int,
+    names: tuple[str, str],
+    scales: tuple[float, float],
+    group: int,
+    accumulate: bool,
+    positive: bool,
+) -> None:
+    rng = np.random.default_rng(seed)
+    dtypes = BY_NAME[names[0]], BY_NAME[names[1]]
+    a, b = (
+        nearest(d, rng.standard_normal(s) * np.exp2(rng.integers(-6, 4, s)) * scale)
+        for d, s, scale in zip(dtypes, ((2, k), (k, 3)), scales, strict=True)
+    )
+    a, b = (np.clip(np.abs(x) if positive else x, -d.max, d.max) for x, d in zip((a, b), dtypes, strict=True))
+    c = nearest(F32, rng.standard_normal((2, 3)) * np.exp2(rng.integers(-40, 20))) if accumulate else None
+    operands = [exactly(d, x) for d, x in zip(dtypes, (a, b), strict=True)]
+    result = evaluate("mma", *operands, *([] if c is None else [exactly(F32, c)]), accumulate="fast")
+    assert within(result, cut_product(a, b, c, dtypes, bits=13, group=group))
 
 
 @few

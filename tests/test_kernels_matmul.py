@@ -25,6 +25,7 @@ from kerneltools import (
 )
 
 from kittens import kernels, ops
+from kittens.errors import ArgumentError, DTypeError
 
 
 @pytest.fixture(autouse=True)
@@ -152,6 +153,30 @@ def test_float8_with_scales():
         2,
     )
     check(ops.matmul(a, b, b_scale=column, dtype=F16), a, b, s, 1)
+
+
+@pytest.mark.parametrize("accumulate", ["fast", "promoted"])
+def test_float8_summed_otherwise_is_the_same_on_the_reference(accumulate):
+    rng = np.random.default_rng(15)
+    a, b = normal(rng, E4M3, 70, 160), normal(rng, E5M2, 160, 50)
+    row = rng.uniform(0.1, 2, 70).astype(F32)
+    c = ops.matmul(a, b, a_scale=row, accumulate=accumulate, dtype=F32)
+    check(c, a, b, row.astype(float)[:, None], 4)
+    named = {"accumulate": accumulate, "activation": "none", "BM": 64, "BN": 64, "BK": 64}
+    ir = str(kernels.matmul.ir(a, b, c, None, None, None, **named))
+    assert ir.count("{accumulate='fast'} : float32[64,64]") == 1
+    assert ir.count(" add(%") == (accumulate == "promoted")
+
+
+def test_modes_of_accumulation_that_are_refused():
+    a, b = np.zeros((4, 32), BF16), np.zeros((32, 4), BF16)
+    with pytest.raises(DTypeError, match="fast accumulation of bfloat16"):
+        ops.matmul(a, b, accumulate="fast")
+    with pytest.raises(ArgumentError, match="the modes are full, fast, promoted"):
+        ops.matmul(a, b, accumulate="slow")
+    a, b, scale = a.astype(E4M3), b.astype(E4M3), np.ones((4, 1), E8M0)
+    with pytest.raises(DTypeError, match="with block scales"):
+        ops.matmul(a, b, a_scale=scale, b_scale=scale.T, accumulate="promoted")
 
 
 def test_row_scales_of_a_batch():

@@ -10,11 +10,13 @@ import operator
 import pickle
 import re
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import kittens as kt
 from kittens.eager import NumPyArithmetic, interpret
+from kittens.text import parse, print_function
 
 X = np.array([[0.5, -1.5, 2.0, 3.25], [1.0, 0.0, -0.0, -7.5]], np.float32)
 I = np.array([[3, -4, 7, 100], [-128, 127, 0, 1]], np.int32)
@@ -218,6 +220,28 @@ def test_a_sum_with_a_product_is_one_operation():
 
     ir = str(k.ir(np.zeros((4, 4), np.float32), np.zeros((4, 4), np.float32), 2))
     assert ir.count("mma(") == 3 and ir.count(" add(") == 1
+
+
+def test_a_fast_product_that_is_added_stays_one():
+    """Sums within it may be coarse, the addition is not. The mode is printed, read back, and of float8 alone."""
+
+    @kt.kernel
+    def k(x, o, n, *, accumulate):
+        a = kt.load(x, (0, 0), (4, 4))
+        acc = kt.zeros((4, 4), kt.float32)
+        for _ in kt.range(n):
+            acc = acc + kt.mma(a, a, accumulate=accumulate)
+            acc = kt.mma(a, a, acc, accumulate=accumulate)
+        kt.store(o, (0, 0), acc)
+
+    x, o = np.ones((4, 4), ml_dtypes.float8_e4m3fn), np.zeros((4, 4), np.float32)
+    ir = str(k.ir(x, o, 2, accumulate="fast"))
+    assert ir.count("{accumulate='fast'} : float32[4,4]") == 2 and ir.count(" add(") == 1
+    assert print_function(parse(ir)) == ir
+    full = str(k.ir(x, o, 2, accumulate="full"))
+    assert "accumulate=" not in full.split("\n", 1)[1] and full.count(" add(") == 0
+    k(x, o, 2, accumulate="fast")
+    assert (o == 16).all()
 
 
 def test_random_numbers_are_philox():

@@ -132,6 +132,13 @@ def test_what_is_stored_two_bytes_at_a_time_leaves_registers_for_what_is_compute
         found = matmul.resources("cuda:sm_90a", a, columns, odd, *more, bias, activation="gelu")
         assert found["spilled_bytes"] == 0
     target = kt.targets.parse("cuda:sm_90a")
-    told = {"a": a, "a_scale": None, "b_scale": None, "bias": bias, "activation": "gelu"}
+    told = {
+        "a": a,
+        "a_scale": None,
+        "b_scale": None,
+        "bias": bias,
+        "activation": "gelu",
+        "accumulate": "full",
+    }
     assert tunables.shipped(target, "matmul", {**told, "b": columns, "c": odd})["BN"] == 128
     assert tunables.shipped(target, "matmul", {**told, "b": b, "c": c})["BN"] == 256

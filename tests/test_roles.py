@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 import kittens as kt
+from kittens.backends.cuda.compile import available
 from kittens.backends.cuda.machine import machine
 from kittens.backends.cuda.sim import VENDOR
 from kittens.codegen.pipeline import artifact, planned, rerun_simulated
+from kittens.codegen.placement import place
+from kittens.dtypes import BY_NAME
 from kittens.kernels import attention_backward_q, attention_forward, matmul
 from kittens.runtime import evaluate_grid
 from kittens.sim import SimulationFault
@@ -55,6 +58,52 @@ def test_what_the_engine_cannot_copy_or_make_stays_portable(args: Any, constants
     assert plan_of(*args, **{"BM": 64, "BN": 64, "BK": 64, **constants}).roles is None
 
 
+def float8s(a: str, b: str, m: int = 512, n: int = 512, k: int = 512, *, turned: bool = True) -> Any:
+    right = kt.spec(b, (k, n), (1, k) if turned else (n, 1))
+    return kt.spec(a, (m, k)), right, kt.spec(kt.bfloat16, (m, n))
+
+
+@pytest.mark.parametrize("b", ["float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("a", ["float8_e4m3fn", "float8_e5m2"])
+def test_fast_products_of_float8_are_the_engines(a: str, b: str) -> None:
+    tiles = {"BM": 128, "BN": 256, "BK": 128}
+    plan = plan_of(*float8s(a, b), accumulate="fast", **tiles)
+    assert plan.roles is not None and plan.roles.teams == 2 and plan.roles.cluster == 2
+    assert [ring.depth for ring in plan.roles.rings] == [4] and not plan.notes
+    assert all(out.late for out in plan.roles.outs.values())
+    full = plan_of(*float8s(a, b), **tiles)
+    assert full.roles is None and full.notes[0].startswith(f"the engine adds {a} in less than float32")
+    text = str(matmul.source("cuda:sm_90a", *float8s(a, b), accumulate="fast", **tiles))
+    short = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
+    assert f"wgmma.mma_async.sync.aligned.m64n256k32.f32.{short[a]}.{short[b]} " in text
+
+
+def test_promoted_sums_are_added_beside_the_engines() -> None:
+    """The result of the program before goes out while the first product is under way."""
+    plan = plan_of(*float8s("float8_e4m3fn", "float8_e4m3fn"), accumulate="promoted", BM=128, BN=128, BK=128)
+    assert plan.roles is not None and plan.roles.teams == 2 and plan.roles.cluster == 2
+    assert all(out.late for out in plan.roles.outs.values())
+
+
+def test_float8_that_lies_along_n_stays_portable_and_the_plan_says_so() -> None:
+    args = float8s("float8_e4m3fn", "float8_e5m2", turned=False)
+    plan = plan_of(*args, accumulate="fast", BM=128, BN=128, BK=128)
+    assert plan.roles is None
+    assert plan.notes == ["b lies along N: the engine takes float8_e4m3fn along K alone"]
+    assert "note: b lies along N" in str(plan)
+
+
+def test_ada_adds_float8_in_less_than_float32_and_makes_fast_products_alone() -> None:
+    args = float8s("float8_e4m3fn", "float8_e4m3fn")
+    for accumulate, wanted in (("fast", "m16n8k32_fp8"), ("full", None)):
+        named = {"activation": "none", "accumulate": accumulate, "BM": 64, "BN": 64, "BK": 64}
+        function = matmul.ir(*args, None, None, None, **named)
+        (found,) = place(function, machine("sm_89")).products.values()
+        assert (found.op.product.name if found.op else None) == wanted
+        (found,) = place(function, machine("sm_90a")).products.values()
+        assert found.op is not None
+
+
 def test_other_architectures_have_no_roles() -> None:
     assert plan_of(half(512, 512), half(512, 512), half(512, 512), on="cuda:sm_80").roles is None
 
@@ -85,6 +134,50 @@ def test_products_are_exact(turned: str, m: int, n: int, k: int, tiles: tuple[in
     c = np.full((m, n), np.nan, np.float16)
     matmul(a, b, c, **dict(zip(("BM", "BN", "BK"), tiles, strict=True)), on=TARGET)
     np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
+
+
+@SIM
+@pytest.mark.parametrize(
+    ("accumulate", "a", "b", "m", "n", "k", "tiles"),
+    [
+        ("fast", "float8_e4m3fn", "float8_e4m3fn", 264, 520, 272, (128, 256, 128)),  # ragged along all axes
+        ("fast", "float8_e5m2", "float8_e4m3fn", 72, 40, 208, (64, 64, 128)),
+        (
+            "promoted",
+            "float8_e4m3fn",
+            "float8_e5m2",
+            264,
+            392,
+            272,
+            (128, 128, 128),
+        ),  # more programs than blocks
+        ("promoted", "float8_e5m2", "float8_e5m2", 130, 200, 80, (128, 96, 64)),
+        ("promoted", "float8_e4m3fn", "float8_e4m3fn", 64, 64, 0, (64, 64, 128)),
+    ],
+)
+def test_products_of_float8_are_exact_where_14_bits_hold_them(
+    accumulate: str, a: str, b: str, m: int, n: int, k: int, tiles: tuple[int, int, int]
+) -> None:
+    rng = np.random.default_rng(m + n + k)
+    x, y = small(rng, m, k).astype(BY_NAME[a].numpy), small(rng, n, k).astype(BY_NAME[b].numpy).T
+    c = np.full((m, n), np.nan, np.float16)
+    named = dict(zip(("BM", "BN", "BK"), tiles, strict=True))
+    assert k == 0 or plan_of(x, y, c, accumulate=accumulate, **named).roles is not None
+    matmul(x, y, c, accumulate=accumulate, **named, on=TARGET)
+    np.testing.assert_array_equal(c, x.astype(np.float32) @ y.astype(np.float32))
+
+
+@pytest.mark.parametrize("scales", ["", "tensor", "rows"])
+@pytest.mark.parametrize("accumulate", ["fast", "promoted"])
+def test_shipped_tiles_of_float8_compile_without_spills(accumulate: str, scales: str) -> None:
+    if available():
+        pytest.skip(available())
+    shapes: Any = {"": ((), ()), "tensor": ((), ()), "rows": ((4096, 1), (1, 4096))}[scales]
+    factors = [kt.spec(kt.float32, s) if scales else None for s in shapes]
+    args = float8s("float8_e4m3fn", "float8_e4m3fn", 4096, 4096, 4096)
+    found = matmul.resources("cuda:sm_90a", *args, *factors, accumulate=accumulate)
+    assert found["spilled_bytes"] == 0
+    assert matmul.plan("cuda:sm_90a", *args, *factors, accumulate=accumulate).roles is not None
 
 
 @SIM

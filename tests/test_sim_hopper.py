@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import ml_dtypes
 import numpy as np
 import pytest
+from cut_products import cut_product
 from simtools import ORDERS, edited, fault, kernels, program
 
 from kittens.backends.cuda import wgmma
 from kittens.backends.cuda.sim import VENDOR
 from kittens.backends.cuda.wgmma import Product
+from kittens.dtypes import as_dtype
 from kittens.errors import ArgumentError
 from kittens.sim.maps import MappedArray
 
@@ -189,11 +191,18 @@ WGMMA = (
 )
 
 
-def run_product(p: Product, a_major: int, b_major: int, order: str, swizzle: int = 128) -> None:
-    """One product with 8 accumulators before it: operands loaded by maps, against NumPy."""
+def run_product(
+    p: Product, a_major: int, b_major: int, order: str, swizzle: int = 128, *, scale: float = 0.0
+) -> None:
+    """One product with 8 accumulators before it: operands loaded by maps, against NumPy.
+
+    Small whole numbers, which are added exactly; or with `scale` float8 of many magnitudes, against a model of what is cut.
+    """
     dtype_a, dtype_b, wide = DTYPES[p.a], DTYPES[p.b], np.int32 if p.a == "s8" else np.float32
-    a = RNG.integers(-8, 9, (64, p.k)).astype(dtype_a)
-    b = RNG.integers(-8, 9, (p.k, p.n)).astype(dtype_b)
+    a, b = RNG.integers(-8, 9, (64, p.k)), RNG.integers(-8, 9, (p.k, p.n))
+    if scale:
+        a, b = (np.clip(np.exp2(x) * RNG.standard_normal(x.shape) * scale, -448, 448) for x in (a, b))
+    a, b = a.astype(dtype_a), b.astype(dtype_b)
     settings: dict[str, object] = {"N": p.n, "TYPE": p.accumulator}
     maps = []
     for name, matrix, major in (("A", a, a_major), ("B", b.T, b_major)):
@@ -230,12 +239,18 @@ def run_product(p: Product, a_major: int, b_major: int, order: str, swizzle: int
     defines = "".join(f"#define {k} {v}\n" for k, v in settings.items())
     sizes = ((), {count}) if p.a == "s8" else ({count}, ())
     run_text(WGMMA, [*maps, registers, out], order, wrappers=wgmma.wrappers([p], *sizes) + defines)
-    exact = a.astype(wide) @ b.astype(wide)
     lane, element = np.meshgrid(np.arange(128), np.arange(p.n // 2), indexing="ij")
     rows = lane // 32 * 16 + lane % 32 // 4 + element % 4 // 2 * 8
     columns = element // 4 * 8 + lane % 4 * 2 + element % 2
     np.testing.assert_array_equal(out[:, :8], np.broadcast_to(np.arange(8), (128, 8)))
-    np.testing.assert_array_equal(out[:, 8:], exact[rows, columns] + element + 8)
+    before = np.zeros((64, p.n), wide)
+    before[rows, columns] = element + 8
+    if scale:
+        dtypes = as_dtype(a.dtype), as_dtype(b.dtype)
+        wanted = cut_product(a.astype(wide), b.astype(wide), before, dtypes, bits=13, group=32)
+    else:
+        wanted = a.astype(wide) @ b.astype(wide) + before
+    np.testing.assert_array_equal(out[:, 8:], wanted[rows, columns])
 
 
 @pytest.mark.parametrize("form", ["ss", "rs"])
@@ -251,6 +266,13 @@ def run_product(p: Product, a_major: int, b_major: int, order: str, swizzle: int
 def test_products_of_every_type(a, b, form):
     for order in BOTH:
         run_product(Product(32, a, b, form), 0, 0, order, swizzle=32)
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**-8, 2.0**-40])
+@pytest.mark.parametrize("a", ["e4m3", "e5m2"])
+@pytest.mark.parametrize("b", ["e4m3", "e5m2"])
+def test_sums_of_float8_are_cut_as_hopper_cuts_them(a, b, scale):
+    run_product(Product(64, a, b, "ss"), 0, 0, "forward", swizzle=32, scale=scale)
 
 
 @pytest.mark.parametrize("swizzle", [0, 32, 64, 128])

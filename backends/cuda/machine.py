@@ -12,6 +12,7 @@ from kittens.codegen import Dialect, Engine, Instruction, Machine, MatrixOp, Mov
 SHARED_BYTES = {"sm_80": 166912, "sm_86": 101376, "sm_89": 101376, "sm_90a": 232448}
 DEFAULT = "sm_90a"
 
+_FLOAT8 = frozenset(("float8_e4m3fn", "float8_e5m2"))
 _PRODUCTS = (
     ("m16n8k16", "bfloat16", "kt_mma_m16n8k16_bf16"),
     ("m16n8k16", "float16", "kt_mma_m16n8k16_f16"),
@@ -27,7 +28,12 @@ def _call(function: str, d: Sequence[str], a: Sequence[str], b: Sequence[str]) -
 
 def _products(arch: str) -> tuple[MatrixOp, ...]:
     return tuple(
-        MatrixOp(MMA[name], dtype, lambda d, a, b, f=function: _call(f, d, a, b))  # type: ignore[misc]
+        MatrixOp(
+            MMA[name],
+            dtype,
+            lambda d, a, b, f=function: _call(f, d, a, b),  # type: ignore[misc]
+            coarse=arch == "sm_89" and dtype in _FLOAT8,  # see ENGINE
+        )
         for name, dtype, function in _PRODUCTS
         if arch in MMA[name].targets
     )
@@ -65,35 +71,35 @@ def _alone(name: str, parameters: Sequence[tuple[str, str]], threads: int, clust
 _TYPES = {"bfloat16": "bf16", "float16": "f16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 
 
+def _named(i: Instruction) -> wgmma.Product:
+    a, b = (_TYPES[dtype] for dtype in i.dtypes)
+    return wgmma.Product(i.columns, a, b, "rs" if i.held else "ss")
+
+
 def _start(i: Instruction, sums: str, first: int, a: str, b: str, add: str) -> str:
     turns = [int(i.across[1])] if i.held else [int(x) for x in i.across]
-    if i.dtype not in ("bfloat16", "float16"):
-        turns = []
-    given = ", ".join(map(str, [*turns, first]))
-    return f"kt_wgmma_m64n{i.columns}k{i.depth}_{_TYPES[i.dtype]}_{'rs' if i.held else 'ss'}<{given}>({sums}, {a}, {b}, {add});"
+    product = _named(i)
+    given = ", ".join(map(str, [*(turns if product.majors else []), first]))
+    return f"{product.name}<{given}>({sums}, {a}, {b}, {add});"
 
 
 def _wrappers(instructions: Sequence[Instruction], sizes: Sequence[int]) -> str:
-    return wgmma.wrappers(
-        [
-            wgmma.Product(i.columns, _TYPES[i.dtype], _TYPES[i.dtype], "rs" if i.held else "ss")
-            for i in instructions
-        ],
-        sizes,
-    )
+    return wgmma.wrappers([_named(i) for i in instructions], sizes)
 
 
 #: wgmma and bulk copies. Registers: the launch gives 168 (three teams) or 128 (four) a lane, and what the copying team does not
-#: need the others get. Eight-bit operands must lie along K (PTX ISA, "Asynchronous warpgroup level matrix instructions").
+#: need the others get. Eight-bit operands must lie along K (PTX ISA, "Asynchronous warpgroup level matrix instructions"), and
+#: sums of float8 keep 13 bits behind the leading one, which docs/semantics.md allows in fast products, as do those of Ada's
+#: mma.sync. Hopper's mma.sync adds in float32.
 ENGINE = Engine(
     team=4,
     products={
-        dtype: WGMMA["m64k16" if dtype in ("bfloat16", "float16") else "m64k32_fp8"]
-        for dtype in ("bfloat16", "float16")
+        dtype: WGMMA["m64k16" if dtype in ("bfloat16", "float16") else "m64k32_fp8"] for dtype in _TYPES
     },
     step=8,
     most=256,
-    along=frozenset(("float8_e4m3fn", "float8_e5m2")),
+    along=_FLOAT8,
+    coarse=_FLOAT8,
     call=_start,
     wrappers=_wrappers,
     registers={2: (40, 232), 3: (32, 160)},

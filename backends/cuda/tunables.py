@@ -34,7 +34,7 @@ def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str,
     engine = _architecture(target) == "sm_90a"
     if kernel == "matmul":
         a, b = arguments["a"], arguments["b"]
-        return _matmul_by_engine(arguments) if engine and _copied(a, b) else _matmul(a, b)
+        return _matmul_by_engine(arguments) if engine and _multiplied(arguments) else _matmul(a, b)
     if kernel.startswith("attention_") and "q" in arguments:
         q, v = arguments["q"], arguments["v"]
         mapped = [arguments[n] for n in ("q", "k", "v", "do") if n in arguments]
@@ -66,14 +66,14 @@ def _architecture(target: Target) -> str:
     return device_arch(target.index or 0)
 
 
-def _copied(*tensors: TensorArg) -> bool:
-    """Whether the engine can copy tiles of tensors of 16-bit elements (kittens.codegen.roles)."""
+def _copied(*tensors: TensorArg, dtypes: tuple[str, ...] = ("bfloat16", "float16")) -> bool:
+    """Whether the engine can copy tiles of tensors (kittens.codegen.roles), and they are of these types."""
     return all(
-        x.dtype.name in ("bfloat16", "float16")
+        x.dtype.name in dtypes
         and 2 <= len(x.shape) <= 5
         and x.alignment == 16
         and sorted(x.strides)[0] == 1
-        and all(s == 1 or s * 2 % 16 == 0 for s in x.strides)
+        and all(s == 1 or s * x.dtype.bytes % 16 == 0 for s in x.strides)
         for x in tensors
     )
 
@@ -84,6 +84,15 @@ def adds(target: Target, kernel: str, arguments: dict[str, Any]) -> bool:
     if kernel != "attention_backward_kv" or _architecture(target) != "sm_90a" or not _copied(q, k, v, do):
         return False
     return bool(_attention_by_engine(kernel, q, k, v, adding=True, windowed=False))
+
+
+def _multiplied(arguments: dict[str, Any]) -> bool:
+    """Whether the engine makes a product of these: of float8 fast ones alone, of operands that lie along K."""
+    a, b = arguments["a"], arguments["b"]
+    if a.dtype.bits != 8:
+        return _copied(a, b)
+    fast = arguments["accumulate"] != "full" and a.strides[-1] == 1 and b.strides[-2] == 1
+    return fast and _copied(a, b, dtypes=("float8_e4m3fn", "float8_e5m2"))
 
 
 #: Multiplications of a product from which on a copy of its operands is cheaper than tiles copied element by element.
@@ -108,7 +117,8 @@ _FULL = 100
 def _matmul_by_engine(arguments: dict[str, Any]) -> dict[str, int]:
     """The largest tiles of which there are enough; of few rows, narrow ones, each of which reads its columns of b alone.
 
-    A result that is stored two bytes at a time, and what it is computed from, takes too many registers in wide ones.
+    A result that is stored two bytes at a time, and what it is computed from, takes too many registers in wide ones; so do
+    promoted sums, of which there are two.
     """
     a, b, c = (arguments[name] for name in "abc")
     m, n = a.shape[-2], b.shape[-1]
@@ -117,8 +127,10 @@ def _matmul_by_engine(arguments: dict[str, Any]) -> dict[str, int]:
     widest = 256
     if c.dtype.bits < 32 and not _copied(c):
         widest >>= scaled + more + (c.strides[-1] != 1)
-    batch = math.prod(a.shape[:-2])
-    for bm, bn, bk in ((128, 256, 64), (128, 128, 64), (128, 64, 128)):
+    if arguments["accumulate"] == "promoted":
+        widest = min(widest, 128)
+    batch, row = math.prod(a.shape[:-2]), 128 // a.dtype.bytes
+    for bm, bn, bk in ((128, 256, row), (128, 128, row), (128, 64, 128)):
         if bn <= widest and -(-m // bm) * -(-n // bn) * batch >= _FULL and m > bm // 2:
             return {"BM": bm, "BN": bn, "BK": bk}
     return {"BM": 128 if m > 64 else 64, "BN": 64, "BK": 128}

@@ -19,7 +19,15 @@ _SHAPES = (
 )
 
 
-def matmul(m, n, k, short, transposed):
+#: What cuBLASLt does in the place of each way to accumulate float8: its own default is promoted too.
+_FLOAT8_PEERS = {
+    "full": {"cublas": False, "cublas-fast": True},
+    "promoted": {"cublas": False},
+    "fast": {"cublas-fast": True},
+}
+
+
+def matmul(m, n, k, short, transposed, accumulate="full"):
     """a (m, k) @ b (k, n); `transposed`: b's columns lie contiguous, as those of a weight do in x @ w.T."""
     dtype = NAMES[short]
     size = str(m) if m == n == k else f"{m}x{n}x{k}"
@@ -30,16 +38,17 @@ def matmul(m, n, k, short, transposed):
         return {**found, "out": device.empty((m, n), "bfloat16" if short == "fp8" else dtype)}
 
     def ours(on, a, b, out):
-        return lambda: kt.ops.matmul(a, b, out=out, on=on)
+        return lambda: kt.ops.matmul(a, b, accumulate=accumulate, out=out, on=on)
 
     if short == "fp8":
-        others = {"cublas": peers.scaled_mm(False), "cublas-fast": peers.scaled_mm(True)}
+        others = {name: peers.scaled_mm(fast) for name, fast in _FLOAT8_PEERS[accumulate].items()}
     else:
         others = {"cublas": peers.mm, "triton": peers.triton_matmul}
     itemsize = 1 if short == "fp8" else 2
+    how = "" if accumulate == "full" else f", accumulation {accumulate}"
     return Workload(
-        f"matmul.{short}.{'nt' if transposed else 'nn'}.{size}",
-        f"{m} x {n} x {k}, {dtype}{', b transposed' if transposed else ''}",
+        f"matmul.{short}{f'-{accumulate}' if how else ''}.{'nt' if transposed else 'nn'}.{size}",
+        f"{m} x {n} x {k}, {dtype}{', b transposed' if transposed else ''}{how}",
         inputs, ours, others, flops=2.0 * m * n * k, bytes=float(itemsize * (m * k + k * n) + 2 * m * n), unit=dtype,
     )  # fmt: skip
 
@@ -60,7 +69,7 @@ def epilogue(n):
     )  # fmt: skip
 
 
-def scaled(n):
+def scaled(n, accumulate="full"):
     """float8 with a scale for each row of a and column of b."""
 
     def inputs(device):
@@ -70,11 +79,14 @@ def scaled(n):
         return {**found, **scales, "out": device.empty((n, n), "bfloat16")}
 
     def ours(on, a, b, a_scale, b_scale, out):
-        return lambda: kt.ops.matmul(a, b, a_scale=a_scale, b_scale=b_scale, out=out, on=on)
+        scales = {"a_scale": a_scale, "b_scale": b_scale}
+        return lambda: kt.ops.matmul(a, b, **scales, accumulate=accumulate, out=out, on=on)
 
+    how = "" if accumulate == "full" else f", accumulation {accumulate}"
     return Workload(
-        f"matmul.fp8rows.nt.{n}", f"{n} x {n} x {n}, {NAMES['fp8']} with scales for rows and columns", inputs, ours,
-        {"cublas": peers.row_scaled_mm(False), "cublas-fast": peers.row_scaled_mm(True)},
+        f"matmul.fp8rows{f'-{accumulate}' if how else ''}.nt.{n}",
+        f"{n} x {n} x {n}, {NAMES['fp8']} with scales for rows and columns{how}", inputs, ours,
+        {name: peers.row_scaled_mm(fast) for name, fast in _FLOAT8_PEERS[accumulate].items()},
         flops=2.0 * n**3, bytes=4.0 * n * n, unit=NAMES["fp8"],
     )  # fmt: skip
 
@@ -82,7 +94,7 @@ def scaled(n):
 WORKLOADS = [
     *(matmul(n, n, n, short, t) for short in ("bf16", "fp16") for n in _SQUARES for t in (False, True)),
     *(matmul(*shape, "bf16", t) for shape in _SHAPES for t in (False, True)),
-    *(matmul(n, n, n, "fp8", True) for n in _SQUARES),
-    scaled(8192),
+    *(matmul(n, n, n, "fp8", True, how) for how in _FLOAT8_PEERS for n in _SQUARES),
+    *(scaled(8192, how) for how in _FLOAT8_PEERS),
     epilogue(8192),
 ]

@@ -104,6 +104,13 @@ def _matmuls() -> Iterator[Case]:
         if a.is_float8:
             for shape in ((64, 64, 128), (33, 70, 96)):
                 yield _matmul(f"{kind}/mx-{_by(shape)}", a, b, shape, scales="mx")
+            for how in ("fast", "promoted"):
+                yield _matmul(f"{kind}/{how}", a, b, (70, 66, 80), accumulate=how)
+                for scales in ("", "tensor", "rows") if kind == "float8_e4m3fn" else ("",):
+                    yield _matmul(
+                        f"{kind}/{how}-transposed{'-' * bool(scales)}{scales}", a, b, (150, 200, 272), BY_NAME["bfloat16"],
+                        layouts=("plain", "transposed"), scales=scales, accumulate=how,
+                    )  # fmt: skip
     for dtype in FLOATS:
         for activation in textbook.ACTIVATIONS:
             yield _matmul(

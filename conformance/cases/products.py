@@ -21,7 +21,7 @@ PAIRS = [(BY_NAME[n], BY_NAME[n]) for n in SAME] + [
 
 
 @kt.kernel(grid=lambda out, BM, BN: (kt.cdiv(out.shape[0], BM), kt.cdiv(out.shape[1], BN)))
-def product(a, b, c, out, *, transposed="nn", fused=False, BM=32, BN=32, BK=32):
+def product(a, b, c, out, *, transposed="nn", fused=False, accumulate="full", BM=32, BN=32, BK=32):
     """out = c + a @ b, operands as stored or transposed. fused: each step is said to be one accumulation."""
     i, j = kt.program_id()
     acc_type = (
@@ -32,7 +32,10 @@ def product(a, b, c, out, *, transposed="nn", fused=False, BM=32, BN=32, BK=32):
     for k in kt.range(kt.cdiv(depth, BK)):
         left = kt.load(a, (i, k), (BM, BK)) if transposed[0] == "n" else kt.load(a, (k, i), (BK, BM)).T
         right = kt.load(b, (k, j), (BK, BN)) if transposed[1] == "n" else kt.load(b, (j, k), (BN, BK)).T
-        acc = kt.mma(left, right, acc) if fused else acc + left @ right
+        if fused:
+            acc = kt.mma(left, right, acc, accumulate=accumulate)
+        else:
+            acc = acc + kt.mma(left, right, accumulate=accumulate)
     kt.store(out, (i, j), acc)
 
 
@@ -116,6 +119,9 @@ def cases() -> Iterator[Case]:
     yield from _special()
     yield from _exact_integers()
     for a, b in PAIRS:
+        if a.is_float8:
+            yield from _fast(a, b)
+    for a, b in PAIRS:
         if a.kind == "f":
             yield _unfused(a, b)
     for name in ("float16", "bfloat16", "float32"):
@@ -174,6 +180,47 @@ def _unfused(a: DType, b: DType) -> Case:
         return {"a": In(x), "b": In(y), "c": In(c), "out": Out(accumulator(a, b), (32, 32))}
 
     return Case(name, unfused, make, {"M": 32, "K": 32, "N": 32}, cost=70000.0)
+
+
+def _fast(a: DType, b: DType) -> Iterator[Case]:
+    """Fast accumulation, of whole sums and of blocks along K: sizes that engines take and ragged ones, large terms beside small
+    ones, operands below the smallest normal number, infinities and NaN.
+    """
+    # The second kind has tiles that engines make: their operands' rows begin at multiples of 16 bytes.
+    sizes = [((45, 37, 51), {"BM": 32, "BN": 32, "BK": 32})]
+    if not a.name.endswith("fnuz"):
+        sizes.append(((96, 160, 208), {"BM": 128, "BN": 128, "BK": 64}))
+    for kind in ("normal", "blocks", "uneven", "tiny", "special"):
+        for (m, n, k), tiles in sizes:
+            name = f"products/fast/{a}-{b}/{kind}/{m}x{n}x{k}"
+
+            def make(m=m, n=n, k=k, kind=kind, name=name):
+                x, y = _fast_operands(a, b, (m, n, k), kind, name)
+                return {"a": In(x), "b": In(y), "c": None, "out": Out(BY_NAME["float32"], (m, n))}
+
+            constants = {"transposed": "nt", "fused": kind != "blocks", "accumulate": "fast", **tiles}
+            yield Case(name, product, make, constants, cost=2.0 * m * n * k)
+
+
+def _fast_operands(a: DType, b: DType, shape: Shape, kind: str, name: str):
+    m, n, k = shape
+    rng = seeded(name)
+    x, y = normal(rng, (m, k), a), normal(rng, (n, k), b)
+    if kind == "uneven":  # a large term among small ones, which coarser sums would lose
+        x[:], y[:] = 0.4375, 0.4375
+        x[:, 3], y[:, 3] = 16, 16
+        x[::3, 7], y[::2, 9] = -16, 16
+    elif kind == "tiny":
+        x, y = (
+            (rng.integers(0, 8, z.shape) * d.smallest).astype(np.float32).astype(d.numpy)
+            for z, d in ((x, a), (y, b))
+        )
+        x[::2, 5] = 1
+    elif kind == "special":
+        x[3, 4], y[5, 6], x[7] = np.nan, np.nan, 0
+        if a.name == "float8_e5m2":
+            x[9, 2], x[9, 3], x[11, 1] = np.inf, -np.inf, np.inf
+    return x, y
 
 
 def _chained(dtype: DType) -> Case:

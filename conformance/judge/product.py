@@ -15,13 +15,20 @@ from kittens.opset import Call
 #: Elements of K that share a scale (OCP Microscaling Formats, version 1.0, section 5.2).
 MX_BLOCK = 32
 
+#: Fast products (docs/semantics.md, Products): what a term or sum may lose when something is added, as a part of the largest
+#: term, and how many products are added at a time at least. Hopper keeps 13 bits behind the leading one and adds 32 products,
+#: Ada 16 (Xie, Wang, Yang and Yang, MMA-Sim, 2025; DeepSeek-V3 Technical Report, 2024, section 3.5.2).
+FAST_CUT = 2.0**-13
+FAST_GROUP = 16
+
 
 @rule("mma")
 def _mma(rules: Rules, call: Call, a: Bounded, b: Bounded, c: Bounded | None = None) -> Bounded:
     to = call.result.dtype
     if to.kind != "f":
         return _integer_product(to, a, b, c)
-    return dot(rules, to, taken(rules, a), taken(rules, b), None if c is None else taken(rules, c))
+    fast = call.attrs.get("accumulate") == "fast"
+    return dot(rules, to, taken(rules, a), taken(rules, b), None if c is None else taken(rules, c), fast=fast)
 
 
 @rule("mma_scaled")
@@ -51,8 +58,8 @@ def _integer_product(to: DType, a: Bounded, b: Bounded, c: Bounded | None) -> Bo
     return Bounded(to, total.astype(to.numpy), np.full(total.shape, e))
 
 
-def dot(rules: Rules, to: DType, a: Bounded, b: Bounded, c: Bounded | None) -> Bounded:
-    """c + a @ b.
+def dot(rules: Rules, to: DType, a: Bounded, b: Bounded, c: Bounded | None, *, fast: bool = False) -> Bounded:
+    """c + a @ b; `fast`: with the cuts of fast accumulation besides.
 
     Each product rounds at most once (not at all for 16 bits and less) and meets at most n - 1 additions, n
     counting the terms that are not zero and the accumulator: gamma_n times the magnitudes, and |a| e_b + e_a
@@ -76,6 +83,8 @@ def dot(rules: Rules, to: DType, a: Bounded, b: Bounded, c: Bounded | None) -> B
         e = e + gamma(terms, to) * mass + np.where(mass > 0, k * to.smallest / 2, 0.0)
         if rules.flushes:
             e = e + np.where(mass > 0, 2 * terms * to.tiny, 0.0)
+        if fast:
+            e = e + _cuts(a, b, mass, k)
         e = np.where(mass > to.max, np.inf, e)
         if not (
             np.isfinite(a.v).all()
@@ -90,6 +99,22 @@ def dot(rules: Rules, to: DType, a: Bounded, b: Bounded, c: Bounded | None) -> B
         e = np.where(np.isnan(v) & _surely_nan(a, b, c), 0.0, e)
         e = np.where((v == 0) & (e == 0), SIGN, e)
     return settled(to, v, e)
+
+
+def _cuts(a: Bounded, b: Bounded, mass: Array, k: Array) -> Array:
+    """What fast accumulation may lose.
+
+    At each addition each of its products, the sum so far and the result lose at most `FAST_CUT` of the largest of them: with
+    n = k + 2 (additions), gamma_n of that unit times the magnitudes. There a subnormal operand counts as the smallest normal
+    one, since it is its exponent that terms are aligned by, and so does the accumulator. Of zeros alone a first addition still
+    cuts the accumulator, and others nothing more.
+    """
+    plain = [np.add(*_magnitude(x)) for x in (a, b)]
+    raised = [np.where(x > 0, np.maximum(x, of.dtype.tiny), 0.0) for x, of in zip(plain, (a, b), strict=True)]
+    largest = mass + np.matmul(*raised) - np.matmul(*plain) + float32.tiny
+    n = k + 2 * np.minimum(-(-a.v.shape[-1] // FAST_GROUP), k) + 1
+    nu = n * FAST_CUT
+    return np.where(mass > 0, np.where(nu < 1, nu / np.where(nu < 1, 1 - nu, 1.0), np.inf) * largest, 0.0)
 
 
 def _count(x: Bounded, axis: int) -> Array:

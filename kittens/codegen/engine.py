@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from kittens import layouts as lay
 from kittens.codegen.known import divisor
-from kittens.codegen.placement import Matrix
+from kittens.codegen.placement import Matrix, source_of
 from kittens.codegen.plan import Staged
 from kittens.ir import Op, TensorType, Value
 
@@ -69,6 +69,11 @@ def as_it_lies(held: lay.Tiled | None, flipped: bool, matrix: Matrix) -> tuple[i
     if held is None or matrix.a is None or len(held.axes) != 2:
         return None
     return lay.renaming(lay.transpose(held) if flipped else held, matrix.a)
+
+
+def reads_slots(op: Op, staged: Collection[Value]) -> bool:
+    """Whether a product reads staged tiles alone: nothing is added to it, and it can be started when they have come."""
+    return len(op.operands) == 2 and all(source_of(v)[0] in staged for v in op.operands)
 
 
 def sums_carried(loop: Op, op: Op) -> bool:

@@ -17,6 +17,7 @@ class MatrixOp:
     lane, a and b the operand expressions, one for each 32-bit word (or for each element of 32 bits). `lined`: preferred
     where rows of the result are reduced, or combined with one value each. `through`: a 16-bit float that operands are converted to, exactly, for an instruction that does not take `dtype`. Then
     8-bit integers are summed in float32, along K no further than is exact, and each sum is added to the result.
+    `coarse`: it adds in less than float32, so that it makes fast products alone.
     """
 
     product: Product
@@ -24,6 +25,7 @@ class MatrixOp:
     call: Callable[[Sequence[str], Sequence[str], Sequence[str]], str]
     through: str = ""
     lined: bool = False
+    coarse: bool = False
 
     @property
     def bits(self) -> int:
@@ -66,13 +68,13 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Instruction:
-    """A product that an engine is asked for: rows x `columns`, over `depth` elements of K.
+    """A product that an engine is asked for: rows x `columns`, over `depth` elements of K, of operands of `dtypes`.
 
     `held`: the left operand is in registers, else in shared memory. `across`: for each operand whether it lies along M or N
     there, not along K. `registers`: of the whole array of sums that `call` writes a part of.
     """
 
-    dtype: str
+    dtypes: tuple[str, str]
     columns: int
     depth: int
     held: bool
@@ -85,6 +87,7 @@ class Engine:
 
     team: groups that ask for a product together. products: by type of the operands; the result is the fragment's rows by
     multiples of `step` columns, `most` at once. along: types whose operands must both lie along K in shared memory.
+    coarse: types that it adds in less than float32, so that it makes fast products of them alone (docs/semantics.md).
     call(instruction, sums, first, a, b, add) gives the statement that starts one, the sums from register `first` of an array on;
     wrappers(instructions, sizes) the functions that those statements call, for arrays of these sizes.
     registers: by number of computing teams, registers a lane that the copying team keeps, and that the others get (none: as
@@ -99,6 +102,7 @@ class Engine:
     step: int
     most: int
     along: frozenset[str]
+    coarse: frozenset[str]
     call: Callable[[Instruction, str, int, str, str, str], str]
     wrappers: Callable[[Sequence[Instruction], Sequence[int]], str]
     registers: dict[int, tuple[int, int]]

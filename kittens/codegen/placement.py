@@ -318,6 +318,7 @@ def _product(op: Op, machine: Machine, groups: int, given: Tiled | None, *, line
     a, b = op.operands[0], op.operands[2 if scaled else 1]
     (m, k), n = shape(a), shape(b)[1]
     found = [] if scaled else machine.products_for(dtype_of(a), dtype_of(b))
+    found = [f for f in found if not f.coarse or op.attrs.get("accumulate") == "fast"]
     found = [f for f in found if not (f.through and BY_NAME[f.dtype].kind == "i" and k > _EXACT_BYTES)]
     ways = [(_instructed(f, machine, (m, n, k), split), f) for split in _splits(groups) for f in found]
     possible = [w for w, _ in ways if w is not None and given in (None, w.layout)]

@@ -271,9 +271,13 @@ def make_plan(function: Function, machine: Machine) -> Plan:
     _check(function, machine)
     if machine.engine is None:
         return _made(function, machine)
-    from kittens.codegen.roles import assign
+    from kittens.codegen.roles import assign, hindrances
 
-    return assign(function, machine) or _made(function, machine)
+    found = assign(function, machine)
+    if found is None:
+        found = _made(function, machine)
+        found.notes += hindrances(function, machine.engine)
+    return found
 
 
 def _check(function: Function, machine: Machine) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kittens import layouts as lay
-from kittens.codegen.engine import axes_of, panels, sums_carried
+from kittens.codegen.engine import axes_of, panels, reads_slots, sums_carried
 from kittens.codegen.known import divisor
 from kittens.codegen.placement import dtype_of, shape, source_of
 from kittens.codegen.plan import Plan, Relay, Ring, Staged
@@ -40,7 +40,7 @@ def relay(loop: Op, plan: Plan, rings: list[Ring]) -> Relay | None:
     (whole,), (add,) = wholes, adds
     value, flipped = source_of(whole.operands[0])
     right, _ = source_of(whole.operands[1])
-    heads = [op for op in products if op is not whole and _staged(op, plan)]
+    heads = [op for op in products if op is not whole and reads_slots(op, plan.staged)]
     sums = [
         op for op in products if sums_carried(loop, op) and source_of(op.operands[0])[0] not in plan.staged
     ]
@@ -129,10 +129,6 @@ def take_in(found: Relay, rings: list[Ring], vectors: Collection[Value], plan: P
             plan.staged[op.result] = tile
             ring.tiles.append(tile)
     return all(v in plan.staged for v in vectors)
-
-
-def _staged(op: Op, plan: Plan) -> bool:
-    return len(op.operands) == 2 and all(source_of(v)[0] in plan.staged for v in op.operands)
 
 
 def _tile(value: Value, loop: Op, plan: Plan) -> Staged | None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from kittens import layouts as lay
-from kittens.codegen.engine import across, as_it_lies, panels, sums_carried
+from kittens.codegen.engine import across, as_it_lies, panels, reads_slots, sums_carried
 from kittens.codegen.machine import Engine, Machine
 from kittens.codegen.placement import (
     Matrix,
@@ -136,7 +136,8 @@ def _cut(plan: Plan, products: list[Op]) -> None:
                 roles.cut = tile
 
 
-#: Elements of a result from which on blocks share copies: smaller ones belong to grids too small for it to pay.
+#: Elements of a result from which on blocks share copies, of operands of 16 bits: smaller ones belong to grids too small for
+#: it to pay. Products of 8 bits take half the time, so that half as many ask as much of memory.
 _SHARING = 128 * 256
 
 
@@ -145,7 +146,10 @@ def _share(plan: Plan, products: list[Op]) -> None:
     roles, engine = plan.roles, plan.machine.engine
     assert roles is not None and engine is not None
     ids = [op for op in plan.function.body.walk() if op.name == "program_id"]
-    large = max(shape(op.result)[0] * shape(op.result)[1] for op in products)
+    large = max(
+        shape(op.result)[0] * shape(op.result)[1] * 16 // BY_NAME[dtype_of(op.operands[0])].bits
+        for op in products
+    )
     if (
         engine.cluster < 2
         or roles.late
@@ -189,7 +193,7 @@ def _split(staged: Staged, parts: int) -> bool:
     return cols * staged.shared.itemsize // staged.width % parts == 0 or rows % (8 * parts) == 0
 
 
-#: Registers a lane that sums and a result that waits to go out may take together.
+#: Registers a lane that sums, products under way and a result that waits to go out may take together.
 _WAITING = 200
 
 
@@ -214,19 +218,22 @@ def _out(op: Op, plan: Plan, late: dict[Op, Op]) -> Out | None:
     body = plan.function.body.ops
     rings = [x for x in body if x.name == "loop" and any(s.loop is x for s in plan.staged.values())]
     assert layout is not None
+    products = [x for loop in rings for x in loop.regions[0].ops if x in plan.placement.products]
+    fresh = [x for x in products if reads_slots(x, plan.staged)]
+    held = layout.registers * 3 // 2 + sum(plan.placement.products[x].layout.registers for x in fresh)
     waits = (
         len(rings) == 1
         and rings[0] not in late
         and body.index(op) > body.index(rings[0])
         and all(s.loop is not None for s in plan.staged.values())
-        and layout.registers * 3 // 2 <= _WAITING
+        and held <= _WAITING
         and _followed(op.operands[:-1], plan.function)
         and not any(
             x.name not in ("cast", "loop") and any(map(is_tile, x.results))
             for x in body[body.index(rings[0]) :]
         )
         and [x for x in body if x.name.startswith("store")] == [op]
-        and all(sums_carried(rings[0], x) for x in rings[0].regions[0].ops if x in plan.placement.products)
+        and (fresh == products or all(sums_carried(rings[0], x) for x in products))
     )
     return Out(op, found[1], waits)
 
@@ -241,7 +248,11 @@ def _teams(function: Function, products: list[Op], engine: Engine) -> int:
     turned = turned_products(function)
     for op in products:
         a, b = (dtype_of(x) for x in op.operands[:2])
-        if op.name != "mma" or a != b or a not in engine.products or dtype_of(op.result) != "float32":
+        if op.name != "mma" or a not in engine.products or dtype_of(op.result) != "float32":
+            return 0
+        if engine.products.get(b) is not engine.products[a]:
+            return 0
+        if engine.coarse & {a, b} and op.attrs.get("accumulate") != "fast":
             return 0
         k, (m, n) = shape(op.operands[0])[1], _extents(op, turned)
         rows, depth = lay.Tiled(engine.products[a].d).shape[0], lay.Tiled(engine.products[a].a).shape[1]
@@ -300,6 +311,27 @@ def _readable(op: Op, plan: Plan, engine: Engine) -> bool:
         elif position or as_it_lies(plan.placement.layouts.get(root), flipped, matrix) is None:
             return False
     return True
+
+
+def hindrances(function: Function, engine: Engine) -> list[str]:
+    """What keeps the engine from products of types that it multiplies, where that is their mode or how operands lie."""
+    found: dict[str, None] = {}
+    for op in function.body.walk():
+        if op.name != "mma":
+            continue
+        a, b = (dtype_of(x) for x in op.operands[:2])
+        if a not in engine.products or engine.products.get(b) is not engine.products[a]:
+            continue
+        if engine.coarse & {a, b} and op.attrs.get("accumulate") != "fast":
+            found[f"the engine adds {a} in less than float32: it makes fast products of it alone"] = None
+        elif a in engine.along:
+            for position, (root, flipped) in enumerate(map(source_of, op.operands[:2])):
+                load = root.producer
+                lies = panels(load, shape(root)) if load is not None and load.name == "load" else None
+                if load is not None and lies is not None and (flipped != lies[0]) != (position == 1):
+                    name, axis = base(load.operands[0]).name, "MN"[position]
+                    found[f"{name} lies along {axis}: the engine takes {a} along K alone"] = None
+    return list(found)
 
 
 def _followed(operands: Sequence[Value], function: Function) -> bool:
@@ -395,11 +427,7 @@ def _late(loop: Op, plan: Plan) -> Op | None:
 def _ends(loop: Op, plan: Plan) -> list[Op]:
     """The products of a loop that add computed operands to carried sums, if all others need staged tiles alone."""
     products = [op for op in loop.regions[0].ops if op in plan.placement.products]
-    heads = [
-        op
-        for op in products
-        if len(op.operands) == 2 and all(source_of(v)[0] in plan.staged for v in op.operands)
-    ]
+    heads = [op for op in products if reads_slots(op, plan.staged)]
     ends = [
         op for op in products if sums_carried(loop, op) and source_of(op.operands[0])[0] not in plan.staged
     ]
@@ -491,4 +519,4 @@ def dealt_bytes(vector: Value) -> int:
     return -(-math.prod(shape(vector)) * BY_NAME[dtype_of(vector)].bytes // 16) * 16
 
 
-__all__ = ["assign", "dealt_bytes", "fit", "results"]
+__all__ = ["assign", "dealt_bytes", "fit", "hindrances", "results"]

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from kittens.dtypes import Array, DType, convert, float8_e8m0fnu, float32, float64, int32
-from kittens.errors import DTypeError, ShapeError
+from kittens.errors import ArgumentError, DTypeError, ShapeError
 from kittens.ir import TileType, Type
 from kittens.opset import Call, define
 
 #: Elements of K that share one scale in a block-scaled product (OCP Microscaling Formats, version 1.0).
 SCALE_BLOCK = 32
+
+#: How products are summed: in the accumulator's type, or as docs/semantics.md says of fast products, which may be coarser.
+ACCUMULATIONS = ("full", "fast")
 
 
 def accumulator(a: DType, b: DType) -> DType:
@@ -34,6 +37,16 @@ def accumulator(a: DType, b: DType) -> DType:
 
 def _infer_mma(call: Call) -> Sequence[Type]:
     a, b = call.tile(0), call.tile(1)
+    mode = call.attrs.get("accumulate", "full")
+    if mode not in ACCUMULATIONS:
+        raise ArgumentError(
+            f"products do not accumulate {mode!r}", hint=f"the modes are {', '.join(ACCUMULATIONS)}"
+        )
+    if mode == "fast" and not (a.dtype.is_float8 and b.dtype.is_float8):
+        raise DTypeError(
+            f"fast accumulation is that of float8 operands, not of {a.dtype} and {b.dtype}",
+            hint="leave out accumulate=",
+        )
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise ShapeError(
             f"a product takes two matrices, not shapes {a.shape} and {b.shape}",
@@ -67,7 +80,7 @@ def _mma(call: Call, a: Array, b: Array, c: Array | None = None) -> Array:
         return out if c is None else np.asarray(c + out)
 
 
-#: mma: a @ b, or c + a @ b in one accumulation whose order is the implementation's.
+#: mma: a @ b, or c + a @ b in one accumulation whose order is the implementation's. Attribute `accumulate`: "fast", or none.
 define("mma", _infer_mma, _mma, exact=False)
 
 

@@ -212,9 +212,10 @@ template <> struct Element<F16> {
   using Memory = u16;
   static float value(u16 x) { return f16_value(x); }
 };
-template <float (*DECODE)(u8)>
+template <float (*DECODE)(u8), int LEAST>
 struct Float8 {
   using Memory = u8;
+  static constexpr int least = LEAST;  // the exponent of the smallest normal number, and of those below it
   struct Table {
     float values[256];
     Table() {
@@ -224,8 +225,8 @@ struct Float8 {
   static inline const Table table;
   static float value(u8 x) { return table.values[x]; }
 };
-template <> struct Element<E4m3> : Float8<e4m3fn_value> {};
-template <> struct Element<E5m2> : Float8<e5m2_value> {};
+template <> struct Element<E4m3> : Float8<e4m3fn_value, -6> {};
+template <> struct Element<E5m2> : Float8<e5m2_value, -14> {};
 template <> struct Element<S8> {
   using Memory = u8;
   static int value(u8 x) { return static_cast<signed char>(x); }
@@ -281,6 +282,43 @@ inline void wide_product(Sum* d, const Sum* a, const Sum* b, u32 n) {
     }
 }
 
+constexpr int kNone = -1000, kBeyond = 3000;  // the exponents of a zero, and of infinities and NaN, which zeros do not hide
+inline int exponent(float x, int least) {
+  int found = int(__builtin_bit_cast(u32, x) >> 23 & 0xffu) - 127;
+  return x == 0 ? kNone : found == 128 ? kBeyond : found < least ? least : found;
+}
+
+// d[16][n] += a[16][K] b[K][n] of float8, as Hopper adds them (Xie et al., MMA-Sim, 2025; docs/semantics.md, Products): all
+// K terms and the sum are aligned to the largest exponent, where a product's is that of its factors together, and keep 13
+// bits behind the leading one, as does the result. What lies beyond is dropped.
+template <class TA, class TB, int K>
+inline void cut_product(float* d, const float* a, const float* b, u32 n) {
+  typedef float Eight __attribute__((ext_vector_type(8), aligned(4)));
+  typedef int Exponents __attribute__((ext_vector_type(8), aligned(4)));
+  int of_a[16 * K], of_b[K * 256];
+  for (int i = 0; i < 16 * K; i++) of_a[i] = exponent(a[i], Element<TA>::least);
+  for (u32 i = 0; i < K * n; i++) of_b[i] = exponent(b[i], Element<TB>::least);
+  for (u32 row = 0; row < 16; row++)
+    for (u32 column = 0; column < n; column += 8) {
+      float* at = d + row * n + column;
+      Exponents most;
+      for (int i = 0; i < 8; i++) most[i] = exponent(at[i], -126);
+      for (u32 k = 0; k < u32(K); k++)
+        most = __builtin_elementwise_max(most, *reinterpret_cast<const Exponents*>(of_b + k * n + column) + of_a[row * K + k]);
+      most = __builtin_elementwise_min(most, Exponents(127));
+      Eight up, down;  // products are whole multiples of 2^-32: where all of them are 0, the sum alone is cut, below
+      for (int i = 0; i < 8; i++) {
+        int e = most[i] < -100 ? 13 : most[i];
+        up[i] = __builtin_ldexpf(1.0f, 13 - e), down[i] = __builtin_ldexpf(1.0f, e - 13);
+      }
+      Eight sum = __builtin_elementwise_trunc(*reinterpret_cast<const Eight*>(at) * up);
+      for (u32 k = 0; k < u32(K); k++)
+        sum += __builtin_elementwise_trunc(*reinterpret_cast<const Eight*>(b + k * n + column) * a[row * K + k] * up);
+      for (int i = 0; i < 8; i++)
+        at[i] = __builtin_bit_cast(float, __builtin_bit_cast(u32, most[i] < -100 ? at[i] : sum[i] * down[i]) & ~0x3ffu);
+    }
+}
+
 template <class TA, class TB, int K>
 KT_SIM_CALL void run_wgmma(Product& product) {
   using Sum = typename TA::Sum;
@@ -305,7 +343,8 @@ KT_SIM_CALL void run_wgmma(Product& product) {
         if (w.add) memcpy(to, w.accumulators[l] + j * 4 + half * 2, 2 * sizeof(Sum));
         else to[0] = to[1] = 0;
       }
-  wide_product<K>(d, a, b, w.n);
+  if constexpr (K == 32 && __is_same(Sum, float)) cut_product<TA, TB, K>(d, a, b, w.n);
+  else wide_product<K>(d, a, b, w.n);
   for (u32 l = 0; l < 32; l++)
     for (u32 j = 0; j < w.n / 8; j++)
       for (u32 half = 0; half < 2; half++)

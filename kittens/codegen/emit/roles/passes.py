@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from kittens.codegen.emit.loops import carry_over, declare_carried, op_loop
 from kittens.codegen.emit.roles.compute import Compute, land, one, settle
-from kittens.codegen.emit.roles.products import heads_pass, left_words, start
+from kittens.codegen.emit.roles.products import left_words, start
 from kittens.codegen.emit.roles.relays import relayed
 from kittens.codegen.emit.roles.rings import advance, ring_of, slot_of
 from kittens.codegen.emit.roles.slices import nth
 from kittens.codegen.emit.writer import Writer
-from kittens.codegen.engine import sums_carried
+from kittens.codegen.engine import reads_slots, sums_carried
 from kittens.codegen.placement import dtype_of, source_of
 from kittens.dtypes import BY_NAME
 from kittens.ir import Op, Region, Value
@@ -107,12 +107,18 @@ class _Pass:
 
 def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
     before = set(writer.flights)
-    heads = [op for op in region.ops if op in writer.plan.placement.products and heads_pass(writer, op)]
+    heads = [
+        op
+        for op in region.ops
+        if op in writer.plan.placement.products and reads_slots(op, writer.plan.staged)
+    ]
     # They need staged tiles alone, and are under way while the threads do what stands between. Behind ends that are under
     # way there are registers for one.
     now, then = (heads[:1], heads[1:]) if body.ends else (heads, [])
     for op in now:
         _head(writer, op, body)
+    if first and heads:
+        _send(writer)
     if body.late and not first:
         start(writer, body.late, body.names[body.late.result], _late_values(body), body.words)
     for op in region.ops:
@@ -127,12 +133,8 @@ def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
             name = body.names[op.result]
             start(writer, op, name, {op.result, body.arguments[op.result]}, again=not first)
             writer.held[op.result] = (name, writer.plan.placement.products[op].layout)
-            if op is body.sums[-1]:
-                for waiting in writer.waiting if first else ():
-                    writer.open(f"if ({waiting.flag})")
-                    writer.line(f"{waiting.call}();")
-                    writer.line(f"{waiting.flag} = false;")
-                    writer.close()
+            if first and op is body.sums[-1]:
+                _send(writer)
             started = writer.flights[-1]
             land(writer, sum(f in before for f in writer.flights))
             for ring in started.slots:  # what was kept of the pass before has been handed back
@@ -162,6 +164,15 @@ def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
         for ring, kept in writer.kept.items():
             writer.line(f"{kept} = {slot_of(ring)};")
             advance(writer, ring)
+
+
+def _send(writer: Compute) -> None:
+    """Send the results that wait to go out, now that this program's first products are under way."""
+    for waiting in writer.waiting:
+        writer.open(f"if ({waiting.flag})")
+        writer.line(f"{waiting.call}();")
+        writer.line(f"{waiting.flag} = false;")
+        writer.close()
 
 
 def _head(writer: Compute, op: Op, body: _Pass) -> None:

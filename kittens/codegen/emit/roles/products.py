@@ -35,8 +35,7 @@ def start(
     """Start a product. `again`: the one before of the same sums may still be under way. `words`: its left operand, if packed."""
     writer.locate(op)
     matrix, engine = writer.plan.placement.products[op], writer.engine
-    dtype = dtype_of(op.operands[0])
-    size = BY_NAME[dtype].bytes
+    size = BY_NAME[dtype_of(op.operands[0])].bytes
     rings: list[Ring] = []
     for operand in op.operands[:2]:
         root, _ = source_of(operand)
@@ -58,7 +57,8 @@ def start(
     columns = min(n, engine.most)
     assert matrix.team is not None
     rows, depth = lay.Tiled(matrix.team.d).shape[0], lay.Tiled(matrix.team.a).shape[1]
-    instruction = Instruction(dtype, columns, depth, bool(words), (lies[0], lies[1]))
+    dtypes = dtype_of(both[0][0]), dtype_of(both[1][0])
+    instruction = Instruction(dtypes, columns, depth, bool(words), (lies[0], lies[1]))
     writer.instructions[instruction] = None
     writer.sizes[matrix.layout.registers] = None
     writer.open()
@@ -172,8 +172,3 @@ def _stepped(writer: Compute, op: Op, position: int, lies: bool, first: int, ste
             offsets.append((start + panel * rows * staged.width + inside) // 16)
     text = writer.table(offsets, "kk" if steps > 1 else "0")
     return f" + kt_desc({text})" if text != "0" else ""
-
-
-def heads_pass(writer: Compute, op: Op) -> bool:
-    """Whether a product reads staged tiles alone."""
-    return len(op.operands) == 2 and all(source_of(v)[0] in writer.plan.staged for v in op.operands)
