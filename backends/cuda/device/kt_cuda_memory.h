@@ -173,7 +173,7 @@ KT_FN void kt_turn_wait(kt_out counter, kt_i32 turn KT_SITE) {
 KT_FN void kt_turn_pass(kt_out counter, kt_i32 turn KT_SITE) {
   KT_HERE;
   if (!counter) return;
-  KT_ASM(kt_sim::turn_pass(counter, turn), "fence.acq_rel.gpu;\nst.release.gpu.global.s32 [%0], %1;" ::"l"(counter), "r"(turn + 1) : "memory");
+  KT_ASM(kt_sim::turn_pass(counter, turn), "st.release.gpu.global.s32 [%0], %1;" ::"l"(counter), "r"(turn + 1) : "memory");
 }
 #define KT_ATOMIC_64
 KT_FN kt_u64 kt_atomic_add_u64(kt_out p, kt_u64 v KT_SITE) {

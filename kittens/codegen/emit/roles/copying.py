@@ -28,11 +28,13 @@ def copying(plan: Plan, handlers: Mapping[str, Handler], maps: dict[TileMap, Par
     if plan.roles.cluster > 1:
         writer.rows, writer.cluster = "rows", plan.roles.cluster
     positions(writer, 1)
-    programs(writer)
+    end = programs(writer)
     _slice(writer, plan.function.body, _wanted(plan), maps)
     for ring in plan.roles.rings:
         if ring.loop is None:
             advance(writer, ring)
+    if end:
+        writer.line(end)
     writer.close()
     for ring in plan.roles.rings:
         if ring.common:  # a block stays while others of its cluster may still reach into its memory

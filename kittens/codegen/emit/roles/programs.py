@@ -10,16 +10,20 @@ from kittens.codegen.emit.writer import Writer
 from kittens.ir import Op
 
 
-def programs(writer: Writer, *, told: bool = False) -> None:
+def programs(writer: Writer, *, told: bool = False) -> str:
     """Open the loop over the programs that this block takes: of those who compute, of the thread that copies and draws them,
-    or of one that is told which (`told`)."""
+    or of one that is told which (`told`). Returns what ends a program.
+
+    Where programs wait for those before them, one is drawn no sooner than it can begin: blocks that are ahead then take the
+    lower numbers.
+    """
     number, cluster = writer.program, writer.cluster
     assert writer.plan.roles is not None
     turns = writer.plan.roles.turns
     if turns is None:
         first, step = (f"{x} / {cluster}u" if cluster > 1 else x for x in ("kt_program_x()", "kt_blocks()"))
         writer.open(f"for (kt_u32 {number} = {first}; {number} < programs; {number} += {step})")
-        return
+        return ""
     at = f"smem + {turns.bar + 16}"
     if isinstance(writer, Compute) or told:
         writer.open("for (;;)")
@@ -34,7 +38,7 @@ def programs(writer: Writer, *, told: bool = False) -> None:
             writer.line(f"if (lane == 0) kt_bar_arrive({bar(turns, 'empty')});")
         advance(writer, turns)
         writer.line("if (turn_0 < 0) break;")
-        return
+        return ""
     drawn = writer.fresh("drawn")
     writer.line(f"kt_u32 {drawn} = kt_program_x();")
     writer.open("for (;;)")
@@ -45,9 +49,11 @@ def programs(writer: Writer, *, told: bool = False) -> None:
     writer.line(f"kt_bar_arrive({bar(turns, 'full')});")
     writer.line("break;")
     writer.close()
-    writer.line(
-        f"{drawn} = kt_blocks() + kt_draw(counter, programs);  // the next program, needed behind this one's copies"
-    )
+    draw = f"{drawn} = kt_blocks() + kt_draw(counter, programs);"
+    if any(r.add.attrs.get("ordered") for r in writer.plan.roles.relays.values()):
+        return draw
+    writer.line(f"{draw}  // the next program, needed behind this one's copies")
+    return ""
 
 
 def told_program_id(writer: Writer, op: Op) -> None:
