@@ -128,6 +128,8 @@ class Machine:
     transposed: whether products are computed as D^T = B^T A^T, so that a lane holds neighbours of one row of D.
     narrow: whether extents and strides are taken as unsigned numbers of 32 bits; the backend sees that they are.
     parts: of the device, each with a cache of its own, to which programs are dealt in turn.
+    paired: groups of a program that its processor's parts run two by two; those of each pair go through loops a phase apart
+    then, one multiplying while the other reads and copies (0: as they come).
     engine: copies and products that run beside the threads, if it has them.
     """
 
@@ -158,6 +160,7 @@ class Machine:
     direct: int = 0
     parts: int = 0
     narrow: bool = False
+    paired: int = 0
     engine: Engine | None = None
 
     def products_for(self, a: str, b: str) -> list[MatrixOp]:

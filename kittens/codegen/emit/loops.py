@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kittens.codegen import cexpr
+from kittens.codegen.emit import phases
 from kittens.codegen.emit.memory import (
     _hold,
     _put_held,
@@ -178,6 +179,9 @@ def op_loop(writer: Writer, op: Op) -> None:
         writer.line(f"const kt_i64 {ahead} = {lo} + stage * {step};")
         copies_ahead(writer, rings, "stage", index, ahead, f"{ahead} < {hi}")
         writer.close()
+    schedule = writer.plan.schedules.get(op)
+    if schedule is not None:
+        phases.enter(writer, schedule)
     counter = writer.machine.dialect.counter
     short = sum(inner.name in ("mma", "mma_scaled") for inner in region.walk()) == 1
     unrolled = bool(rings) and short and writer.machine.unrolled and counter != "kt_i64"
@@ -198,7 +202,10 @@ def op_loop(writer: Writer, op: Op) -> None:
         writer.line(
             f"const kt_i64 {name} = {added('' if lo == 'kt_i64(0)' else lo, count if step == 'kt_i64(1)' else f'{count} * {step}')};"
         )
-    if rings:
+    if schedule is not None:
+        ahead = f"({name} + {depth - 1} * {step})"
+        phases.one_pass(writer, op, schedule, slot, ahead, last)
+    elif rings:
         # Batches under way: they are made in every pass, empty ones too, so that counting them tells.
         counted = linear_copies(writer, rings)
         writer.line(
@@ -217,7 +224,8 @@ def op_loop(writer: Writer, op: Op) -> None:
         copies_ahead(writer, [s for s in rings if s not in late], into, index, ahead, alive)
         writer.slots.update({staged.load.result: slot for staged in rings})
     writer.scratch_busy = True
-    writer.region(region)
+    if schedule is None:
+        writer.region(region)
     carry_over(writer, carried)
     for staged, array in held:
         _put_held(writer, staged, into, array)
@@ -227,6 +235,8 @@ def op_loop(writer: Writer, op: Op) -> None:
     elif rings:
         writer.line(f"{slot} = {slot} == {depth - 1} ? 0 : {slot} + 1;")
     writer.close()
+    if schedule is not None:
+        phases.leave(writer, schedule)
     if rings:
         wait_all(writer, rings)
         writer.barrier()
