@@ -17,6 +17,8 @@ class MatrixOp:
     lane, a and b the operand expressions, one for each 32-bit word (or for each element of 32 bits). `lined`: preferred
     where rows of the result are reduced, or combined with one value each. `through`: a 16-bit float that operands are converted to, exactly, for an instruction that does not take `dtype`. Then
     8-bit integers are summed in float32, along K no further than is exact, and each sum is added to the result.
+    `tiles`, if there is a function for many: tiles(counts, d, a, b) gives the statement for instructions along M and N, from the
+    addresses of the first elements.
     """
 
     product: Product
@@ -24,6 +26,7 @@ class MatrixOp:
     call: Callable[[Sequence[str], Sequence[str], Sequence[str]], str]
     through: str = ""
     lined: bool = False
+    tiles: Callable[[tuple[int, int], str, str, str], str] | None = None
 
     @property
     def bits(self) -> int:

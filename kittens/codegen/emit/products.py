@@ -411,11 +411,16 @@ def _product_by_instruction(
             f"{array}[{added(origin, times(step, per_tile) if step else '', w)}]" for w in range(per_tile)
         ]
 
+    instruction = matrix.op
+
     def step(k: int | None) -> list[str]:
-        a, b = at("a", k, m, fa, mt), at("b", k, n, fb, nt)
-        if writer.machine.transposed:
-            a, b = b, a
-        return [*(text for side in reads for text in reads[side](k)), header + matrix.op.call(d, a, b)]  # type: ignore[union-attr]
+        if instruction.tiles is not None:
+            firsts = (f"&{at(side, k, '', per, n)[0]}" for side, per, n in (("a", fa, mt), ("b", fb, nt)))
+            statement = instruction.tiles((mt, nt), name, *firsts)
+        else:
+            a, b = at("a", k, m, fa, mt), at("b", k, n, fb, nt)
+            statement = header + instruction.call(d, *((b, a) if writer.machine.transposed else (a, b)))
+        return [*(text for side in reads for text in reads[side](k)), statement]
 
     try:
         texts = step(None) if kt > 1 else step(0)
