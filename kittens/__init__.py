@@ -106,7 +106,8 @@ from kittens.language import (
     where,
     zeros,
 )  # fmt: skip
-from kittens.tile import Tensor, Tile, static, transpose
+from kittens.tensor import Tensor
+from kittens.tile import Tile, static, transpose
 
 __all__ = [
     "ArgumentError",

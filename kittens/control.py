@@ -15,8 +15,9 @@ from typing import Any, NoReturn
 
 from kittens.dtypes import bool_, int64
 from kittens.errors import ArgumentError, ControlFlowError, DTypeError, Location, locate, user_frame
+from kittens.executor import current
 from kittens.frames import is_for_statement
-from kittens.tile import Tile, binary, cast, current, integer
+from kittens.tile import Tile, binary, cast, integer
 
 
 class Control:

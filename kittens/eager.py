@@ -18,9 +18,10 @@ from kittens import memory, opset
 from kittens.control import Control, left_early
 from kittens.dtypes import Array, convert
 from kittens.errors import CheckError, ControlFlowError, here
+from kittens.executor import Origins, running
 from kittens.frames import is_comprehension
 from kittens.ir import Function, Region, TileType, Value
-from kittens.tile import Origins, Tile, running
+from kittens.tile import Tile
 
 
 class Arithmetic(Protocol):

@@ -13,10 +13,12 @@ from kittens.captured import Captured, captured
 from kittens.dispatch import Calls, Pattern, exact
 from kittens.dtypes import DType
 from kittens.errors import ArgumentError, ControlFlowError, Location
+from kittens.executor import running
 from kittens.ir import Function, TensorType, TileType, Value
 from kittens.targets import Target, parse
+from kittens.tensor import Tensor
 from kittens.tidy import tidy
-from kittens.tile import Tensor, Tile, running
+from kittens.tile import Tile
 from kittens.trace import Trace
 from kittens.verify import verify
 

@@ -12,13 +12,10 @@ import numpy as np
 
 from kittens.dtypes import bool_, float32, int32, int64
 from kittens.errors import ArgumentError, DTypeError, ShapeError
+from kittens.executor import current
+from kittens.tensor import Tensor
 from kittens.tile import (
-    Tensor,
     Tile,
-    _attrs_op,
-    _dtype,
-    _fail,
-    _is_number,
     apply,
     as_tile,
     axis_of,
@@ -26,10 +23,13 @@ from kittens.tile import (
     broadcast,
     cast,
     constant,
-    current,
+    element_type,
     extent,
+    fail,
     integer,
+    is_number,
     matmul,
+    operation,
     reshape,
     shape_of,
     static,
@@ -52,10 +52,10 @@ def zeros(shape: Any, dtype: Any) -> Tile:
 
 def full(shape: Any, value: Like, dtype: Any) -> Tile:
     """A tile of `shape` filled with a number or a scalar tile, converted to `dtype`."""
-    to, extents = _dtype(dtype), shape_of(shape)
+    to, extents = element_type(dtype), shape_of(shape)
     if isinstance(value, Tile):
         if value.shape != ():
-            _fail(
+            fail(
                 ShapeError,
                 f"kt.full takes a scalar, not a tile of shape {value.shape}",
                 "broadcasting is automatic in arithmetic",
@@ -71,10 +71,10 @@ def scalar(value: Number, dtype: Any) -> Tile:
 
 def arange(size: Any, dtype: Any = int32) -> Tile:
     """The tile [0, 1, ..., size - 1]; `size` is a constant."""
-    to = _dtype(dtype)
+    to = element_type(dtype)
     if not to.is_integer:
-        _fail(DTypeError, f"kt.arange counts in integers, not {to}", "convert with .to(...)")
-    return _attrs_op("arange", (), {"size": extent(size, "the size of kt.arange"), "dtype": to.name})
+        fail(DTypeError, f"kt.arange counts in integers, not {to}", "convert with .to(...)")
+    return operation("arange", (), {"size": extent(size, "the size of kt.arange"), "dtype": to.name})
 
 
 def indices(coordinate: Like, size: Any) -> Tile:
@@ -99,17 +99,19 @@ def cols(coordinate: Like, size: Any) -> Tile:
 ORDERS = ("linear", "grouped", "ascending", "descending")
 
 
-def program_id(axis: int | None = None, *, order: str = "linear") -> Any:
+def program_id(axis: int | None = None, *, order: str = "linear", among: int | None = None) -> Any:
     """The coordinates of this program in the grid: int64 scalars, a tuple of them for a grid of several axes.
 
     `axis` picks one. order="grouped" lets the target choose which coordinates run near each other in time and
     place (for its caches or chiplets). "ascending" and "descending" start programs with smaller, or larger, first coordinates
-    earlier, for a few neighbours along the other axes at a time: say where the most work is. Every coordinate still
-    occurs exactly once.
+    earlier, for a few neighbours along the other axes at a time: say where the most work is. Of them at least `among`
+    programs are sorted together, if it is given: fewer where each takes long. Every coordinate still occurs exactly once.
     """
     if order not in ORDERS:
-        _fail(ArgumentError, f"no program order {order!r}", f"the orders are {', '.join(map(repr, ORDERS))}")
-    return _grid("program_id", axis, {"order": order})
+        fail(ArgumentError, f"no program order {order!r}", f"the orders are {', '.join(map(repr, ORDERS))}")
+    if among is not None and (isinstance(among, bool) or not isinstance(among, int) or among < 1):
+        _fail(ArgumentError, f"among is {among!r}", "a Python integer of at least 1, or leave it out")
+    return _grid("program_id", axis, {"order": order} if among is None else {"order": order, "among": among})
 
 
 def num_programs(axis: int | None = None) -> Any:
@@ -120,7 +122,7 @@ def num_programs(axis: int | None = None) -> Any:
 def _grid(name: str, axis: int | None, attrs: dict[str, Any]) -> Any:
     rank = current().grid_rank
     if axis is not None and not 0 <= axis < rank:
-        _fail(ShapeError, f"no axis {axis} in a grid of {rank} axes")
+        fail(ShapeError, f"no axis {axis} in a grid of {rank} axes")
     ids = apply(name, (), {"rank": rank, **attrs})
     return ids[axis] if axis is not None else ids[0] if rank == 1 else tuple(ids)
 
@@ -143,7 +145,7 @@ def load(
         return load_artifact(tensor)
     view = _tensor(tensor, "kt.load")
     if type(pad) not in (bool, int, float) and not isinstance(pad, np.generic):
-        _fail(
+        fail(
             ArgumentError,
             f"pad is a Python number, not {pad!r}",
             "choose at run time with kt.where on the loaded tile",
@@ -183,7 +185,7 @@ def store_add(
 
 def _tensor(x: Any, what: str) -> Tensor:
     if not isinstance(x, Tensor):
-        _fail(DTypeError, f"{what} takes a tensor first, not "
+        fail(DTypeError, f"{what} takes a tensor first, not "
                           f"{f'a tile {x.type}' if isinstance(x, Tile) else repr(x)}",
               "tensors are the positional parameters of a kernel that were given arrays")  # fmt: skip
     return x
@@ -196,8 +198,8 @@ def _coordinates(coordinates: Any) -> list[Tile]:
 
 def _stored(view: Tensor, value: Any, what: str) -> Tile:
     if not isinstance(value, Tile):
-        as_tile(value) if not _is_number(value) else None
-        _fail(
+        as_tile(value) if not is_number(value) else None
+        fail(
             DTypeError,
             f"{what} takes a tile, not the number {value!r}",
             "kt.full(shape, value, dtype) makes one",
@@ -211,7 +213,7 @@ def _stored(view: Tensor, value: Any, what: str) -> Tile:
         and not (have.kind == "s" and want.is_float)
         and not widens
     ):
-        _fail(
+        fail(
             DTypeError,
             f"{what}: a tile of {have} into a tensor of {want}",
             f"only floats convert by themselves; say .to(kt.{want})",
@@ -332,7 +334,7 @@ def where(condition: Tile | Any, a: Like, b: Like) -> Tile:
     """`a` where the bool tile holds, else `b`; the three broadcast together."""
     if not isinstance(condition, Tile) or condition.dtype != bool_:
         came = condition.type if isinstance(condition, Tile) else repr(condition)
-        _fail(
+        fail(
             DTypeError,
             f"kt.where takes a bool tile first, not {came}",
             "compare, as in x != 0; on a Python bool use `a if condition else b`",
@@ -341,7 +343,7 @@ def where(condition: Tile | Any, a: Like, b: Like) -> Tile:
     try:
         shape = np.broadcast_shapes(condition.shape, x.shape)
     except ValueError:
-        _fail(
+        fail(
             ShapeError,
             f"kt.where: shapes {condition.shape} and {x.shape} do not broadcast",
             "add an axis with x[:, None] or x[None, :]",
@@ -384,7 +386,7 @@ def gelu(x: Tile, approximate: str = "none") -> Tile:
     elif approximate == "tanh":
         inner = tanh(math.sqrt(2 / math.pi) * (y + 0.044715 * (y * y * y)))
     else:
-        _fail(ArgumentError, f"no approximation {approximate!r} of gelu", "the choices are 'none' and 'tanh'")
+        fail(ArgumentError, f"no approximation {approximate!r} of gelu", "the choices are 'none' and 'tanh'")
     return cast(0.5 * y * (1.0 + inner), x.dtype)
 
 
@@ -447,7 +449,7 @@ def join(a: Tile, b: Tile, axis: int = -1, *, pairs: bool = False) -> Tile:
 def expand_dims(x: Tile, axis: int | Any) -> Tile:
     """The tile with a new axis of extent 1 at position `axis`."""
     if not isinstance(axis, int) or not -x.ndim - 1 <= axis <= x.ndim:
-        _fail(ShapeError, f"no place {axis!r} for a new axis in a tile of shape {x.shape}")
+        fail(ShapeError, f"no place {axis!r} for a new axis in a tile of shape {x.shape}")
     at = axis + x.ndim + 1 if axis < 0 else axis
     return reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
 
@@ -482,7 +484,7 @@ def device_print(text: str | Any, *values: Tile) -> None:
     kernel, naming the line; its simulator prints.
     """
     if not isinstance(text, str) or text.count("{}") != len(values):
-        _fail(ArgumentError, f"{text!r} has not one {{}} for each of {len(values)} values")
+        fail(ArgumentError, f"{text!r} has not one {{}} for each of {len(values)} values")
     apply("print", [as_tile(v) for v in values], {"text": text})
 
 
@@ -491,7 +493,7 @@ def device_assert(condition: Tile | Any, message: str = "assertion failed") -> N
     checks).
     """
     if not isinstance(condition, Tile) or condition.dtype != bool_:
-        _fail(
+        fail(
             DTypeError,
             f"kt.device_assert takes a bool tile, not {condition!r}",
             "use `assert` on Python values",

@@ -1,4 +1,4 @@
-"""Tiles and tensors as a kernel sees them, and `apply`, the one door through which every operation goes.
+"""Tiles as a kernel sees them, and `apply`, the one door through which every operation goes.
 
 A `Tile` is a type and a value whose meaning belongs to the executor at work: an IR value while tracing, an
 array while running eagerly. Types are checked here, before any executor sees the operation, so an error is
@@ -10,66 +10,22 @@ from __future__ import annotations
 import functools
 import math
 import operator
-import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from kittens import errors, opset
 from kittens.dtypes import DType, as_dtype, bool_, convert, float32, int64, promote
 from kittens.errors import ArgumentError, ControlFlowError, DTypeError, KittensError, ScopeError, ShapeError
+from kittens.executor import Executor, Origins, current
 from kittens.ir import TensorType, TileType, Type
+
+if TYPE_CHECKING:
+    from kittens.tensor import Tensor
 
 #: Most axes that a tile may have.
 MAX_RANK = 3
-
-Origins = frozenset[tuple[str, int]]
-
-
-class Executor(Protocol):
-    """Something that carries out operations: the tracer, the eager reference, the judge's error
-    arithmetic.
-    """
-
-    grid_rank: int
-
-    def apply(self, name: str, call: opset.Call, operands: Sequence[Any]) -> list[Any]: ...
-    def iterate(self, control: Any, frame: Any) -> Any: ...
-    def specialise(self, origins: Origins) -> None: ...
-    def fuses(self, product: Tile) -> bool: ...
-    def show(self, tile: Tile) -> str: ...
-
-
-_active = threading.local()
-
-
-def current() -> Executor:
-    """The executor at work in this thread; raises ScopeError outside a kernel."""
-    stack = getattr(_active, "stack", None)
-    if not stack:
-        raise ScopeError(
-            "tiles exist only inside a kernel",
-            hint="call this from a function decorated with @kt.kernel",
-            location=errors.here(),
-        )
-    return stack[-1]
-
-
-class running:
-    """Context in which `executor` carries out what kernels say."""
-
-    def __init__(self, executor: Executor):
-        self.executor = executor
-
-    def __enter__(self) -> None:
-        if not hasattr(_active, "stack"):
-            _active.stack = []
-        _active.stack.append(self.executor)
-
-    def __exit__(self, *exc: object) -> None:
-        _active.stack.pop()
-
 
 #: What a tile on the right is asked for NumPy's functions behind the operators of a NumPy scalar on the left.
 _REFLECTED = {
@@ -190,7 +146,7 @@ class Tile:
 
     def __pow__(self, exponent: Any) -> Tile:
         if exponent != 2 or not isinstance(exponent, (int, float)):
-            _fail(
+            fail(
                 ArgumentError,
                 "a tile can only be raised to the power 2",
                 "say x * x * x, kt.exp2(y * kt.log2(x)), kt.sqrt(x) or kt.rsqrt(x)",
@@ -260,7 +216,7 @@ class Tile:
         return binary("ne", self, other)
 
     def __hash__(self) -> NoReturn:
-        _fail(
+        fail(
             ControlFlowError,
             "a tile is used as a key of a dict or set",
             "key by a name or a Python integer; which variables hold one tile is not known while tracing",
@@ -268,7 +224,7 @@ class Tile:
 
     # What a run-time value cannot be in Python.
     def __bool__(self) -> NoReturn:
-        _fail(
+        fail(
             ControlFlowError,
             f"the truth of a run-time value ({self.type}) decides Python control flow (if, while, and, "
             "or, not, in)",
@@ -278,7 +234,7 @@ class Tile:
         )
 
     def __index__(self) -> NoReturn:
-        _fail(
+        fail(
             ControlFlowError,
             f"a run-time value ({self.type}) is used where Python needs an integer (range(), an index, a "
             "slice)",
@@ -288,27 +244,27 @@ class Tile:
     __int__ = __index__
 
     def __float__(self) -> NoReturn:
-        _fail(
+        fail(
             ControlFlowError,
             f"a run-time value ({self.type}) has no Python number",
             "convert with .to(kt.float32) and go on computing with the tile",
         )
 
     def __len__(self) -> NoReturn:
-        _fail(ControlFlowError, "a tile has no len()", "its extents are the Python integers in .shape")
+        fail(ControlFlowError, "a tile has no len()", "its extents are the Python integers in .shape")
 
     def __iter__(self) -> NoReturn:
-        _fail(
+        fail(
             ControlFlowError,
             "a tile cannot be iterated over or unpacked",
             "take halves with kt.split, reduce along an axis, or load smaller tiles in kt.range",
         )
 
     def __contains__(self, item: object) -> NoReturn:
-        _fail(ControlFlowError, "`in` needs the run-time contents of a tile", "say (tile == x).any(axis=0)")
+        fail(ControlFlowError, "`in` needs the run-time contents of a tile", "say (tile == x).any(axis=0)")
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _fail(
+        fail(
             ControlFlowError,
             "a tile is not a NumPy array",
             "use the functions of kittens on it; .numpy() shows the elements where there are any",
@@ -318,7 +274,7 @@ class Tile:
         """A NumPy scalar on the left leaves the operation to us; NumPy's functions are refused."""
         reflected, left = _REFLECTED.get(ufunc.__name__), inputs[0]
         if not (reflected and method == "__call__" and isinstance(left, (np.generic, np.ndarray))):
-            _fail(
+            fail(
                 DTypeError,
                 f"np.{ufunc.__name__} does not work on tiles",
                 f"the functions of kittens do, such as kt.{_FROM_NUMPY.get(ufunc.__name__, 'exp')}",
@@ -328,14 +284,14 @@ class Tile:
         return getattr(self, reflected)(left)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> NoReturn:
-        _fail(
+        fail(
             DTypeError,
             f"np.{function.__name__} does not work on tiles",
             "tiles have methods such as x.sum(axis=1) and x.max(axis=1), and kt.where, kt.maximum, ...",
         )
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
-        _fail(
+        fail(
             ControlFlowError,
             "tiles are values and cannot be assigned into",
             "make a new one with kt.where(mask, new, old)",
@@ -350,7 +306,7 @@ class Tile:
             or len(given) > self.ndim
             or keys.count(Ellipsis) > 1
         ):
-            _fail(
+            fail(
                 ShapeError,
                 f"a tile of shape {self.shape} cannot be indexed with {_spell(key)}",
                 "only new axes, as in x[:, None]; take parts with kt.split or by loading smaller tiles",
@@ -368,7 +324,7 @@ class Tile:
     def T(self) -> Tile:
         """The transpose of a matrix."""
         if self.ndim != 2:
-            _fail(
+            fail(
                 ShapeError,
                 f".T is the transpose of a matrix; this tile has shape {self.shape}",
                 "name the order with kt.transpose(x, axes)",
@@ -383,7 +339,7 @@ class Tile:
 
     def bitcast(self, dtype: Any) -> Tile:
         """The same bits read as another type of the same size."""
-        return _attrs_op("bitcast", (self,), {"dtype": _dtype(dtype).name})
+        return operation("bitcast", (self,), {"dtype": element_type(dtype).name})
 
     def reshape(self, *shape: Any) -> Tile:
         """The same elements, in row-major order, in another shape."""
@@ -422,7 +378,7 @@ class Tile:
         tracing.
         """
         if not isinstance(self.value, np.ndarray):
-            _fail(
+            fail(
                 ControlFlowError,
                 "this tile has no elements yet: the kernel is being traced",
                 "look at values by running on NumPy arrays, or with kt.print",
@@ -463,7 +419,7 @@ class Counter:
         return Counter(unary("bitnot", self.tile))
 
     def _refuse(self, *args: Any) -> NoReturn:
-        _fail(
+        fail(
             ControlFlowError,
             "a Python integer that a loop or branch changes is known only at run time",
             "it can be added, multiplied, compared and used as a coordinate, but not index Python objects "
@@ -512,121 +468,8 @@ for _name in [
     setattr(Counter, f"__{_name}__", Counter._refuse)
 
 
-class Tensor:
-    """A tensor in global memory, or a view of one. Indexed like NumPy down to the 1 or 2 axes that a tile
-    covers.
-
-    `shape` holds one scalar tile an axis (int64), `dtype` and `ndim` are constants.
-    """
-
-    __slots__ = ("executor", "shape", "type", "value")
-    __array_ufunc__ = None
-
-    def __init__(self, type: TensorType, value: Any, shape: tuple[Tile, ...], executor: Executor):
-        self.type = type
-        self.value = value
-        self.shape = shape
-        self.executor = executor
-
-    @property
-    def dtype(self) -> DType:
-        """Element type."""
-        return self.type.dtype
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return self.type.rank
-
-    def __repr__(self) -> str:
-        return f"<{self.type}>"
-
-    @property
-    def T(self) -> Tensor:
-        """The view with the axes in reverse order."""
-        return self.permute(*reversed(range(self.ndim)))
-
-    def permute(self, *axes: int) -> Tensor:
-        """The view whose axis i is axis `axes[i]` of this one."""
-        if sorted(axes) != list(range(self.ndim)):
-            _fail(
-                ShapeError, f"permute{tuple(axes)} of a tensor with {self.ndim} axes", "name each axis once"
-            )
-        return _view("permute", self, (), {"perm": tuple(axes)}, tuple(self.shape[a] for a in axes))
-
-    def __getitem__(self, key: Any) -> Tensor:
-        """Integers (constant or run-time) drop an axis, slices lo:hi narrow it, `...` and `:` keep axes."""
-        keys = list(key) if isinstance(key, tuple) else [key]
-        ellipses = [i for i, k in enumerate(keys) if k is Ellipsis]
-        if len(ellipses) > 1 or len(keys) - len(ellipses) > self.ndim:
-            _fail(ShapeError, f"{len(keys)} indices for a tensor of {self.ndim} axes")
-        if ellipses:
-            at = ellipses[0]
-            keys[at : at + 1] = [slice(None)] * (self.ndim - len(keys) + 1)
-        view, axis = self, 0
-        for k in keys:
-            if isinstance(k, slice):
-                view = _sliced(view, axis, k)
-                axis += 1
-            else:
-                view = _indexed(view, axis, k)
-        return view
-
-    def __iter__(self) -> NoReturn:
-        _fail(
-            ControlFlowError,
-            "a tensor cannot be iterated over or unpacked",
-            "loop over tile coordinates with kt.range",
-        )
-
-    def __len__(self) -> NoReturn:
-        _fail(ControlFlowError, "a tensor has no len()", "its extents are in .shape")
-
-    def __setitem__(self, key: Any, value: Any) -> NoReturn:
-        _fail(ControlFlowError, "a tensor is written with kt.store", "kt.store(tensor, coordinates, tile)")
-
-    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _fail(
-            ControlFlowError,
-            "a tensor of a kernel is not a NumPy array",
-            "load a tile with kt.load(tensor, coordinates, shape)",
-        )
-
-
-def _arithmetic_on_tensor(name: str) -> Any:
-    def method(self: Tensor, *other: Any) -> NoReturn:
-        _fail(
-            DTypeError,
-            "a tensor lives in global memory; operators work on tiles",
-            "load a tile first: kt.load(tensor, coordinates, shape)",
-        )
-
-    method.__name__ = name
-    return method
-
-
-for _op in [
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "matmul",
-    "pow",
-    "and",
-    "or",
-    "xor",
-    "lshift",
-    "rshift",
-]:
-    for _name in (f"__{_op}__", f"__r{_op}__"):
-        setattr(Tensor, _name, _arithmetic_on_tensor(_name))
-for _name in ["__neg__", "__abs__", "__invert__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__"]:
-    setattr(Tensor, _name, _arithmetic_on_tensor(_name))
-
-
-def _fail(kind: type[KittensError], message: str, hint: str = "") -> NoReturn:
+def fail(kind: type[KittensError], message: str, hint: str = "") -> NoReturn:
+    """Raise an error at the line of the kernel that is being run."""
     raise kind(message, hint=hint, location=errors.here())
 
 
@@ -646,7 +489,8 @@ def _spell(key: Any) -> str:
     )
 
 
-def _dtype(spec: Any) -> DType:
+def element_type(spec: Any) -> DType:
+    """The element type that a user named. Raises DTypeError at the line of the kernel."""
     try:
         return as_dtype(spec)
     except KittensError as error:
@@ -659,7 +503,7 @@ def apply(name: str, operands: Sequence[Tile | Tensor], attrs: dict[str, Any]) -
     executor = current()
     for x in operands:
         if x.executor is not executor:
-            _fail(
+            fail(
                 ScopeError,
                 "a tile or tensor of another kernel is used here",
                 "tiles live as long as one run of their kernel; pass data between kernels in tensors",
@@ -676,77 +520,21 @@ def apply(name: str, operands: Sequence[Tile | Tensor], attrs: dict[str, Any]) -
     ]
 
 
-def _attrs_op(name: str, operands: Sequence[Any], attrs: dict[str, Any]) -> Tile:
+def operation(name: str, operands: Sequence[Any], attrs: dict[str, Any]) -> Tile:
+    """Apply an operation with one result to tiles and numbers."""
     (result,) = apply(name, [as_tile(x) for x in operands], attrs)
     return result
-
-
-def _view(
-    name: str, tensor: Tensor, operands: Sequence[Tile], attrs: dict[str, Any], shape: tuple[Tile, ...]
-) -> Tensor:
-    executor = current()
-    if tensor.executor is not executor:
-        _fail(ScopeError, "a tensor of another kernel is used here", "pass it as an argument of this kernel")
-    try:
-        call = opset.infer(name, [tensor.type, *(x.type for x in operands)], attrs)
-        (value,) = executor.apply(name, call, [tensor.value, *(x.value for x in operands)])
-    except KittensError as error:
-        error.location = error.location or errors.here()
-        raise
-    (type,) = call.results
-    assert isinstance(type, TensorType)
-    return Tensor(type, value, shape, executor)
-
-
-def _position(k: Any, extent: Tile, what: str) -> Tile:
-    """A position on an axis: a Python integer below 0 counts from the end, a run-time value does not."""
-    i = cast(integer(k, what), int64)
-    if i.loose:
-        _fail(
-            ControlFlowError,
-            f"{what} may be a Python integer (which counts from the end below 0) or a run-time one, after "
-            "a loop",
-            "give it a run-time value before the loop: kt.scalar(0, kt.int64)",
-        )
-    if type(k) is Counter:
-        (shift,) = apply("where", [binary("lt", i, 0), cast(extent, int64), constant(0, int64)], {})
-        return binary("add", i, shift)
-    return binary("add", extent, i) if _is_number(k) and k < 0 else i
-
-
-def _indexed(view: Tensor, axis: int, key: Any) -> Tensor:
-    i = _position(key, view.shape[axis], "an index of a tensor")
-    return _view("index", view, [i], {"axis": axis}, view.shape[:axis] + view.shape[axis + 1 :])
-
-
-def _sliced(view: Tensor, axis: int, key: slice) -> Tensor:
-    if all(k is None for k in (key.start, key.stop, key.step)):
-        return view
-    if key.step is not None and not (type(key.step) is int and key.step == 1):
-        _fail(
-            ShapeError,
-            "a slice of a tensor takes no step",
-            "load every element and choose with kt.where, or pass a strided view in",
-        )
-    extent = view.shape[axis]
-
-    def bound(k: Any, default: Tile) -> Tile:
-        if k is None:
-            return default
-        i = _position(k, extent, "a bound of a slice")
-        return binary("minimum", binary("maximum", i, 0), extent)
-
-    lo, hi = bound(key.start, constant(0, int64)), bound(key.stop, extent)
-    length = hi if key.start is None else binary("maximum", binary("sub", hi, lo), 0)
-    return _view(
-        "slice", view, [lo, hi], {"axis": axis}, (*view.shape[:axis], length, *view.shape[axis + 1 :])
-    )
 
 
 # Numbers and tiles.
 
 
-def _is_number(x: Any) -> bool:
+def _is_tensor(x: Any) -> bool:
+    return isinstance(getattr(x, "type", None), TensorType)
+
+
+def is_number(x: Any) -> bool:
+    """Whether `x` is a number of Python or NumPy."""
     return isinstance(x, (bool, int, float, np.generic))
 
 
@@ -771,11 +559,11 @@ def constant(value: Any, dtype: DType, shape: tuple[int, ...] = ()) -> Tile:
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, (bool, int, float)):
-        _fail(DTypeError, f"{type(value).__name__} is not a number a tile can hold")
+        fail(DTypeError, f"{type(value).__name__} is not a number a tile can hold")
     if dtype.is_integer:
         if isinstance(value, float):
             if not value.is_integer():
-                _fail(
+                fail(
                     DTypeError,
                     f"{value!r} is not an integer, the tile is {dtype}",
                     "convert the tile with .to(kt.float32)",
@@ -783,11 +571,11 @@ def constant(value: Any, dtype: DType, shape: tuple[int, ...] = ()) -> Tile:
             value = int(value)
         if not _holds(dtype, value):
             low, high = _bounds(dtype)
-            _fail(DTypeError, f"{value} does not fit into {dtype} ({low} to {high})", "use a wider type")
+            fail(DTypeError, f"{value} does not fit into {dtype} ({low} to {high})", "use a wider type")
         value = int(value)
     elif dtype.kind == "b":
         if value not in (0, 1):
-            _fail(DTypeError, f"{value!r} is not a bool")
+            fail(DTypeError, f"{value!r} is not a bool")
         value = bool(value)
     elif isinstance(value, int) and -(2**63) <= value < 2**63:
         value = float(convert(np.array(value, np.int64), dtype))  # one rounding, as a conversion at run time
@@ -803,25 +591,25 @@ def as_tile(x: Any, like: DType | None = None) -> Tile:
     """`x` as a tile; a Python number becomes a scalar of `like`."""
     if isinstance(x, Tile):
         return x
-    if isinstance(x, Tensor):
-        _fail(
+    if _is_tensor(x):
+        fail(
             DTypeError,
             "a tensor is used where a tile is needed",
             "load a tile first: kt.load(tensor, coordinates, shape)",
         )
-    if _is_number(x) and like is not None:
+    if is_number(x) and like is not None:
         if isinstance(x, (float, np.floating)) and like.kind in "biu":
-            _fail(
+            fail(
                 DTypeError,
                 f"the float {x!r} meets a tile of {like}",
                 "convert the tile first, with .to(kt.float32)",
             )
         if isinstance(x, (bool, np.bool_)) and like.kind != "b":
-            _fail(DTypeError, f"the bool {x!r} meets a tile of {like}", "use 0 or 1, or kt.where")
+            fail(DTypeError, f"the bool {x!r} meets a tile of {like}", "use 0 or 1, or kt.where")
         return constant(x, like)
-    if _is_number(x):
+    if is_number(x):
         return constant(x, bool_ if isinstance(x, bool) else int64 if isinstance(x, int) else float32)
-    _fail(DTypeError, f"{type(x).__name__} is used where a tile is needed")
+    fail(DTypeError, f"{type(x).__name__} is used where a tile is needed")
 
 
 def integer(x: Any, what: str) -> Tile:
@@ -829,16 +617,14 @@ def integer(x: Any, what: str) -> Tile:
     if isinstance(x, Tile):
         if x.shape == () and x.dtype.is_integer:
             return x
-        _fail(DTypeError, f"{what} is an integer scalar, not {x.type}")
+        fail(DTypeError, f"{what} is an integer scalar, not {x.type}")
     if type(x) is Counter:
         return x.tile
     if isinstance(x, (int, np.integer)) and not isinstance(x, bool):
         return constant(int(x), int64)
-    _fail(
+    fail(
         DTypeError,
-        f"{what} is an integer, not {x!r}"
-        if not isinstance(x, Tensor)
-        else f"{what} is an integer, not a tensor",
+        f"{what} is an integer, not {x!r}" if not _is_tensor(x) else f"{what} is an integer, not a tensor",
     )
 
 
@@ -848,7 +634,7 @@ def extent(x: Any, what: str = "an extent of a tile") -> int:
     """
     n = static(x, what)
     if n < 1:
-        _fail(
+        fail(
             ShapeError,
             f"{what} is at least 1, not {n}",
             "an empty tensor is fine: programs that load from it get `pad`",
@@ -864,21 +650,21 @@ def static(x: Any, what: str = "kt.static") -> int:
     """
     if isinstance(x, Tile):
         if x.known is None:
-            _fail(ShapeError, f"{what} must be a constant, and this {x.type} is known only at run time",
+            fail(ShapeError, f"{what} must be a constant, and this {x.type} is known only at run time",
                   "use a keyword-only parameter of the kernel, or an extent such as x.shape[-1]")  # fmt: skip
         current().specialise(x.known[1])
         return x.known[0]
     try:
         return operator.index(x)
     except TypeError:
-        _fail(ShapeError, f"{what} must be an integer, not {x!r}")
+        fail(ShapeError, f"{what} must be an integer, not {x!r}")
 
 
 def shape_of(shape: Any) -> tuple[int, ...]:
     """A tile shape from what the user gave: integers or extents."""
     items = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     if len(items) > MAX_RANK:
-        _fail(
+        fail(
             ShapeError,
             f"a tile has at most {MAX_RANK} axes, not {len(items)}",
             "index the leading axes of tensors",
@@ -901,10 +687,10 @@ def unify(name: str, *operands: Any) -> list[Tile]:
     """Bring operands to one dtype and one shape: numbers take the tiles' type, tiles widen and broadcast."""
     tiles = [x for x in operands if isinstance(x, Tile)]
     for x in operands:
-        if not isinstance(x, Tile) and not _is_number(x):
+        if not isinstance(x, Tile) and not is_number(x):
             as_tile(x)
     if not tiles:
-        _fail(DTypeError, f"{name} needs at least one tile among its operands")
+        fail(DTypeError, f"{name} needs at least one tile among its operands")
     dtype = tiles[0].dtype
     try:
         for t in tiles[1:]:
@@ -920,7 +706,7 @@ def unify(name: str, *operands: Any) -> list[Tile]:
         shape = np.broadcast_shapes(*(t.shape for t in cast_up))
     except ValueError:
         shapes = " and ".join(str(t.shape) for t in tiles)
-        _fail(
+        fail(
             ShapeError,
             f"{name}: shapes {shapes} do not broadcast",
             "add an axis with x[:, None] or x[None, :]",
@@ -933,7 +719,7 @@ def _check_loose(name: str, tiles: list[Tile], dtype: DType) -> None:
     firm = [t.dtype for t in tiles if not t.loose]
     if dtype != (functools.reduce(promote, firm) if firm else tiles[0].dtype):
         loose = next(t for t in tiles if t.loose)
-        _fail(
+        fail(
             ControlFlowError,
             f"{name}: an operand is a Python integer if its loop or branch does not run, a run-time "
             f"{loose.dtype} "
@@ -946,8 +732,8 @@ def unary(name: str, x: Any) -> Tile:
     """An element-by-element operation of one operand."""
     if not isinstance(x, Tile):
         as_tile(x)
-        _fail(DTypeError, f"{name} takes a tile, not {x!r}", "use the math module on Python numbers")
-    result = _attrs_op(name, (x,), {})
+        fail(DTypeError, f"{name} takes a tile, not {x!r}", "use the math module on Python numbers")
+    result = operation(name, (x,), {})
     result.loose = x.loose and name in ("neg", "abs", "bitnot")
     return result
 
@@ -990,10 +776,10 @@ def matmul(a: Any, b: Any, acc: Any = None, accumulate: str = "full") -> Tile:
 
 def cast(x: Tile, dtype: Any) -> Tile:
     """`x` converted to `dtype`; itself if it has it already."""
-    to = _dtype(dtype)
+    to = element_type(dtype)
     if x.dtype == to:
         return x
-    result = _attrs_op("cast", (x,), {"dtype": to.name})
+    result = operation("cast", (x,), {"dtype": to.name})
     if to.is_integer and x.known and _holds(to, x.known[0]):
         result.known = x.known
     return result
@@ -1001,7 +787,7 @@ def cast(x: Tile, dtype: Any) -> Tile:
 
 def broadcast(x: Tile, shape: tuple[int, ...]) -> Tile:
     """`x` with axes of extent 1 repeated, and leading axes added, to `shape`; itself if it has it already."""
-    return x if x.shape == shape else _attrs_op("broadcast", (x,), {"shape": tuple(shape)})
+    return x if x.shape == shape else operation("broadcast", (x,), {"shape": tuple(shape)})
 
 
 def reshape(x: Tile, shape: Any) -> Tile:
@@ -1009,30 +795,30 @@ def reshape(x: Tile, shape: Any) -> Tile:
     items = tuple(shape)
     wild = [i for i, n in enumerate(items) if isinstance(n, int) and n == -1]
     if len(wild) > 1:
-        _fail(ShapeError, "only one extent of a reshape may be -1")
+        fail(ShapeError, "only one extent of a reshape may be -1")
     if wild:
         rest = math.prod(extent(n) for i, n in enumerate(items) if i != wild[0])
         items = (*items[: wild[0]], max(1, x.type.size // rest), *items[wild[0] + 1 :])
     new = shape_of(items)
-    return x if x.shape == new else _attrs_op("reshape", (x,), {"shape": new})
+    return x if x.shape == new else operation("reshape", (x,), {"shape": new})
 
 
 def transpose(x: Tile, axes: Sequence[int]) -> Tile:
     """The tile whose axis i is axis `axes[i]` of `x`."""
     order = tuple(a + x.ndim if a < 0 else a for a in axes)
     if sorted(order) != list(range(x.ndim)):
-        _fail(
+        fail(
             ShapeError,
             f"transpose of a tile of shape {x.shape} with axes {tuple(axes)}",
             "name each axis once",
         )
-    return x if order == tuple(range(x.ndim)) else _attrs_op("transpose", (x,), {"perm": order})
+    return x if order == tuple(range(x.ndim)) else operation("transpose", (x,), {"perm": order})
 
 
 def axis_of(x: Tile, axis: Any, name: str) -> int:
     """An axis of `x`, counted from the end (negative)."""
     if not isinstance(axis, int) or isinstance(axis, bool) or not -x.ndim <= axis < x.ndim:
-        _fail(
+        fail(
             ShapeError,
             f"{name}: no axis {axis!r} in a tile of shape {x.shape}",
             f"axes are 0 to {x.ndim - 1}" if x.ndim else "a scalar has no axes",
@@ -1043,4 +829,4 @@ def axis_of(x: Tile, axis: Any, name: str) -> int:
 def reduce(name: str, x: Any, axis: Any) -> Tile:
     """A reduction or scan along one axis."""
     t = as_tile(x)
-    return _attrs_op(name, (t,), {"axis": axis_of(t, axis, name)})
+    return operation(name, (t,), {"axis": axis_of(t, axis, name)})

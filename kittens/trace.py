@@ -9,8 +9,9 @@ from types import FrameType
 from kittens import frames, loops, opset
 from kittens.control import Control, left_early
 from kittens.errors import ScopeError, here, locate, user_frame
+from kittens.executor import Origins
 from kittens.ir import Op, Region, Value
-from kittens.tile import Origins, Tile
+from kittens.tile import Tile
 
 
 class Trace:

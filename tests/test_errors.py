@@ -422,7 +422,7 @@ class Keep:
     @staticmethod
     def integers(o):
         from kittens.ir import TensorType
-        from kittens.tile import Tensor
+        from kittens.tensor import Tensor
 
         return Tensor(TensorType(kt.int32, o.type.dims, o.type.strides), o.value, o.shape, o.executor)
 

@@ -7,6 +7,8 @@ waits, barriers and bounds of every access, and counts bank conflicts of shared 
 from __future__ import annotations
 
 import importlib
+import itertools
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,8 +42,15 @@ def bf16(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype(ml_dtypes.bfloat16)
 
 
-def interpret(name: str, args: tuple[Any, ...], constants: dict[str, Any], arch: str, order: str) -> Any:
-    """Compile a library kernel, run its assembly on arrays, and give the interpreter's counts."""
+def interpret(
+    name: str,
+    args: tuple[Any, ...],
+    constants: dict[str, Any],
+    arch: str,
+    order: str,
+    text: str = "",
+) -> Any:
+    """Compile a library kernel, run its assembly, or a text in its place, on arrays; the interpreter's counts."""
     sys.path.insert(0, str(TOOLS))
     try:
         emulator = importlib.import_module("asm_emu")
@@ -64,7 +73,9 @@ def interpret(name: str, args: tuple[Any, ...], constants: dict[str, Any], arch:
     passed = values(compiled.parameters, launch.arguments, launch.grid, pointer)
     passed = [x if not isinstance(x, np.generic) else x.item() for x in passed]
     programs = int(np.prod(launch.grid))
-    return emulator.run(compiled.asm, compiled.entry, passed, programs, compiled.threads, arch, order=order)
+    return emulator.run(
+        text or compiled.asm, compiled.entry, passed, programs, compiled.threads, arch, order=order
+    )
 
 
 def races(stats: Any) -> list[str]:
@@ -154,6 +165,67 @@ def test_main_loop_of_matmul():
     assert found["direct to LDS"] <= 0.125
     assert found["barriers"] <= 0.125
     assert found["waits for all loads"] == 0
+
+
+def test_teams_of_matmul_multiply_in_phases_of_their_own():
+    """The compiler kept each product in its phase, with nothing beside it, and all that is waited for in the others."""
+    example = EXAMPLES["matmul"]
+    compiled = library("matmul").compile(
+        "hip:gfx950", *example.args, **{**example.constants, "BM": 256, "BN": 256, "BK": 32}
+    )
+    loop = amd_counts.main_loop(compiled.asm)
+    phases = "\n".join([*loop, *loop]).split("s_barrier")[1:-1]  # the loop may begin inside one
+    kinds = [amd_counts.count(text.split("\n")[1:-1]) for text in phases]
+    products = [k for k in kinds if k["matrix"]]
+    assert len(products) >= 4
+    assert all(bool(one["matrix"]) != bool(two["matrix"]) for one, two in itertools.pairwise(kinds))
+    for text, kind in zip(phases, kinds, strict=True):
+        if kind["matrix"]:
+            assert kind["matrix"] == 32 and kind["matrix"] + kind["scalar"] == sum(kind.values()), text
+            assert re.findall("s_setprio .", text) == ["s_setprio 1", "s_setprio 0"]
+        else:
+            assert (kind["LDS reads"], kind["direct to LDS"]) == (16, 4), text
+
+
+def _planted(asm: str) -> dict[str, str]:
+    """The text of matmul with one wait of its phases loosened, or one of their barriers taken away, for each of them.
+
+    Not the first barrier, before which nothing happens, the last, and the two by which a team falls behind and catches up.
+    """
+    lines = asm.split("\n")
+
+    def with_line(number: int, text: str) -> str:
+        return "\n".join([*lines[:number], text, *lines[number + 1 :]])
+
+    waits = [i for i, line in enumerate(lines) if "vmcnt(8)" in line]
+    barriers = [i for i, line in enumerate(lines) if re.match(r"\s+s_barrier", line)]
+    return {
+        **{f"a looser wait in line {i}": with_line(i, lines[i].replace("(8)", "(9)")) for i in waits},
+        **{f"no barrier in line {i}": with_line(i, "\ts_nop 0") for i in (barriers[1], *barriers[3:-2])},
+    }
+
+
+@interpreted
+def test_each_wait_and_barrier_of_the_phases_is_needed():
+    constants = {"BM": 256, "BN": 256, "BK": 32}
+    given = bf16(256, 320), bf16(320, 256), np.zeros((256, 256), np.float32)
+    example = library("matmul").compile("hip:gfx950", *given, **constants)
+    changed, missed = _planted(example.asm), []
+    assert len(changed) > 12
+    for what, text in changed.items():
+        if not any(faulty(given, constants, order, text) for order in ("forward", "reverse", "random")):
+            missed.append(what)
+    assert not missed, missed
+
+
+def faulty(given: tuple[Any, ...], constants: dict[str, Any], order: str, text: str) -> bool:
+    """Whether the interpreter finds something in another text of matmul."""
+    try:
+        return bool(races(interpret("matmul", given, constants, "gfx950", order, text)))
+    except Exception as fault:  # the interpreter's own class
+        if type(fault).__name__ != "Fault":
+            raise
+        return True
 
 
 def test_attention_moves_nothing_between_its_products():

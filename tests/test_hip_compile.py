@@ -26,6 +26,18 @@ def test_compiles_without_spills(name, arch):
     assert compiled.asm
 
 
+@pytest.mark.parametrize("size", [256, 4096])
+@pytest.mark.parametrize(
+    "dtype", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "int8"]
+)
+@pytest.mark.parametrize("arch", LANES)
+def test_products_of_eight_bits_compile_without_spills(arch, dtype, size):
+    """Float8 that the architecture has no instruction for takes registers in both forms: tiles as of 16 bits spilled."""
+    a, c = spec(dtype, (size, size)), spec("int32" if dtype == "int8" else "bfloat16", (size, size))
+    taken = library("matmul").resources(f"hip:{arch}", a, a, c)
+    assert taken["spilled"] == taken["scratch_bytes"] == 0
+
+
 @pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
 @pytest.mark.parametrize(
     ("dtype", "width"),

@@ -50,7 +50,8 @@ def run(a, b, c):
     arguments, given = kernel.bind((a, b, c), {})
     settled = kernel.settle(parse("hip"), arguments, given)
     grid = evaluate_grid(kernel, arguments, settled)
-    launch.execute(parse("hip"), Launch(kernel, arguments, settled, grid))
+    made = Launch(kernel, arguments, settled, grid)
+    launch.execute(parse("hip"), made, kernel.trace(arguments, settled, len(grid)))
     np.testing.assert_allclose(c, a.astype(np.float32) @ b.astype(np.float32), atol=1e-4)
 
 rng = np.random.default_rng(0)

@@ -429,7 +429,7 @@ def test_the_compilers_words_are_told(mac) -> None:
     kernel = library("softmax").compile("metal", x, y)
     broken = type(kernel)(**{**vars(kernel), "source": "#error"})
     with pytest.raises(InternalError, match="error: told to"):
-        metal_launch.run_artifact(
+        metal_launch.run_saved(
             kt.targets.parse("metal"), broken, {"x": adopt(x, "x"), "y": adopt(y, "y")}, (1, 1)
         )
 

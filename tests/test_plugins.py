@@ -250,3 +250,21 @@ def test_the_module_answers_for_its_parts():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         kt.nothing
     assert np.float32 is not kt.float32
+
+
+def test_backends_that_generate_source_share_their_hooks_and_answer_for_their_own_targets() -> None:
+    from kittens.backends import cuda, hip, metal
+    from kittens.generating import hooks
+
+    shared = hooks("none", cuda._parts)
+    assert {"kittens_plan", "kittens_emit", "kittens_compile", "kittens_launch", "kittens_run"} < set(shared)
+    for name, module in (("cuda", cuda), ("hip", hip), ("metal", metal)):
+        assert set(shared) <= set(vars(module))
+        own, strange = Target(name, simulated=True), Target("none")
+        assert module.kittens_architecture(target=own) == module._parts().default
+        assert module.kittens_architecture(target=strange) is None
+        assert module.kittens_candidates(target=own, kernel="matmul", arguments={})
+        assert module.kittens_candidates(target=strange, kernel="matmul", arguments={}) is None
+        assert module.kittens_rates(target=own) == module._parts().rates[module._parts().default]
+        for hook in ("kittens_plan", "kittens_compile"):
+            assert getattr(module, hook)(target=strange, function=None) is None

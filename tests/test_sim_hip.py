@@ -104,7 +104,7 @@ def instructions():
                 yield pytest.param(product, name, dtype, arch, id=f"{name}-{arch}")
 
 
-@pytest.mark.parametrize(("product", "function", "dtype", "arch"), instructions())
+@pytest.mark.parametrize(("product", "function", "dtype", "arch"), list(instructions()))
 def test_matrix_instructions_hold_their_fragments_as_the_tables_say(
     product: Product, function: str, dtype: str, arch: str
 ):

@@ -72,7 +72,7 @@ def test_matmul_by_simdgroup_matrices(order):
 
 
 def test_matmul_of_bfloat():
-    run_gemm(GEMM.replace("kt_mma_8x8x8_f16", "kt_mma_8x8x8_bf16"), dtype=ml_dtypes.bfloat16)
+    run_gemm(GEMM.replace("kt_mma_tiles_f16", "kt_mma_tiles_bf16"), dtype=ml_dtypes.bfloat16)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -93,6 +93,36 @@ def test_matrix_products_hold_their_fragments_as_the_table_says(dtype):
     parameters = "kt_in a [[buffer(0)]], kt_in b [[buffer(1)]], kt_out c [[buffer(2)]]"
     run_text(body, [a[place], b[place], d], parameters=parameters, block=32)
     np.testing.assert_allclose(d, (a.astype(np.float32) @ b.astype(np.float32))[place], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (1, 5), (4, 4), (3, 2)])
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_many_products_at_once_are_the_same_to_the_bit(dtype, m, n):
+    """What the simulator does for all tiles together, and what devices do: one product after the other."""
+    words = 2 if dtype == "f32" else 1
+    bits = RNG.standard_normal((m + n, 32, words)).astype(np.float32)
+    if dtype != "f32":
+        element = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}[dtype]
+        bits = RNG.standard_normal((m + n, 32, 2)).astype(element).view(np.uint32)
+    kind, read = ("float", "kt_from_bits") if dtype == "f32" else ("kt_u32", "")
+    body = f"""
+      {kind} x[{(m + n) * words}];
+      for (int i = 0; i < {m + n}; i++) for (int w = 0; w < {words}; w++)
+        x[i * {words} + w] = {read}(kt_ld_global_b32(in + ((kt_u32(i) * 32u + kt_lane()) * {words}u + kt_u32(w)) * 4u));
+      float one[{m * n * 2}], all[{m * n * 2}];
+      for (int i = 0; i < {m * n * 2}; i++) one[i] = all[i] = float(i);
+      for (int step = 0; step < 2; step++) {{
+        kt_mma_each_{dtype}<{m}, {n}>(one, x, x + {m * words});
+        kt_mma_tiles_{dtype}<{m}, {n}>(all, x, x + {m * words});
+      }}
+      for (kt_u32 i = 0u; i < {m * n * 2}u; i++) {{
+        kt_st_global_b32(out + (i * 64u + kt_lane()) * 4u, kt_bits(one[i]));
+        kt_st_global_b32(out + (i * 64u + 32u + kt_lane()) * 4u, kt_bits(all[i]));
+      }}"""
+    out = np.zeros((m * n * 2, 2, 32), np.float32)
+    run_text(body, [bits, out], parameters="kt_in in [[buffer(0)]], kt_out out [[buffer(1)]]", block=32)
+    assert np.abs(out).sum() > 0
+    np.testing.assert_array_equal(out[:, 0].view(np.uint32), out[:, 1].view(np.uint32))
 
 
 def test_shuffles_and_votes():
@@ -167,8 +197,8 @@ def test_a_barrier_removed(order, which):
 
 
 def test_a_matrix_product_that_lanes_do_not_reach():
-    source = edited(GEMM, "kt_mma_8x8x8_f16(acc", "if (lane != 5u) kt_mma_8x8x8_f16(acc")
-    assert "kt_mma_8x8x8_f16" in fault("divergent", run_gemm, source).detail
+    source = edited(GEMM, "kt_mma_tiles_f16<4", "if (lane != 5u) kt_mma_tiles_f16<4")
+    assert "kt_mma_tiles_f16" in fault("divergent", run_gemm, source).detail
 
 
 def test_an_index_past_the_end():

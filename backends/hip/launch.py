@@ -20,6 +20,7 @@ from kittens.backends.hip.compile import compiled
 from kittens.backends.hip.machine import far, machine, wide_machine
 from kittens.codegen.simulate import values
 from kittens.errors import CheckError, UnavailableError
+from kittens.ir import Function
 from kittens.runtime import Launch
 from kittens.targets import Target
 
@@ -64,15 +65,21 @@ def packed(code: bytes, arguments: Sequence[Any]) -> bytes:
     return bytes(out)
 
 
-def execute(target: Target, launch: Launch) -> None:
-    """Run a launch on a GPU. NumPy arrays are copied there and back; device arrays are used as they are."""
+def execute(target: Target, launch: Launch, function: Function) -> None:
+    """Run a launch of a traced kernel on a GPU. NumPy arrays are copied there and back; device arrays are used as they are."""
     index = target.index or 0
-    function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
     arch = target.arch or device_arch(index)
     made = compiled(function, machine(arch))
     if far(made.source, made.parameters, launch.arguments):
         made = compiled(function, wide_machine(arch))
     run_artifact(made, launch.arguments, launch.grid, index)
+
+
+def run_saved(
+    target: Target, artifact: Artifact, arguments: dict[str, Argument], grid: Sequence[int]
+) -> None:
+    """Run a loaded kernel on a GPU."""
+    run_artifact(artifact, arguments, grid, target.index or 0)
 
 
 def run_artifact(artifact: Artifact, arguments: dict[str, Argument], grid: Sequence[int], index: int) -> None:

@@ -12,11 +12,12 @@ from dataclasses import replace
 from functools import partial
 
 from kittens.arguments import Argument, TensorArg
-from kittens.artifact import Parameter
+from kittens.artifact import Artifact, Parameter
 from kittens.backends.hip.fragments import ACCESSES, LANES, MFMA, TRANSPOSING_READS, WMMA
 from kittens.codegen import Dialect, Machine, MatrixOp, Move
 from kittens.codegen.emit.writer import NARROW
 from kittens.codegen.pipeline import planned
+from kittens.errors import UnavailableError
 from kittens.ir import Function
 from kittens.layouts import Product, Xor, flip
 
@@ -150,6 +151,15 @@ def far(text: str, parameters: Sequence[Parameter], arguments: dict[str, Argumen
     return False
 
 
+def check_saved(artifact: Artifact, arguments: dict[str, Argument]) -> None:
+    """Raise UnavailableError for arguments that saved code does not take."""
+    if far(artifact.source, artifact.parameters, arguments):
+        raise UnavailableError(
+            f"{artifact.kernel} was compiled for tensors whose rows lie closer together",
+            hint="call the kernel itself",
+        )
+
+
 def machine(arch: str) -> Machine:
     """The machine of an architecture such as gfx950."""
     return Machine(
@@ -173,5 +183,6 @@ def machine(arch: str) -> Machine:
         buffers=(16, 8, 4),
         transposed=True,
         narrow=True,
+        paired=8 if arch == "gfx950" else 0,  # two groups on each of a processor's four SIMDs
         parts=8 if LANES[arch] == 64 else 0,  # dies of CDNA 3 and 4, as AMD's tuning guides have them
     )

@@ -7,6 +7,7 @@ for float32, its products need others. The matrix product's are
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from kittens.arguments import TensorArg
@@ -83,13 +84,26 @@ def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str,
 
 def _matmul(arch: str, a: TensorArg, b: TensorArg) -> dict[str, int]:
     rows, columns = a.shape[-2], b.shape[-1]
+    converted = _converted(arch, a.dtype.name)
+    if converted and arch == "gfx1100":
+        return {"BM": 64, "BN": 64, "BK": 32}
     if min(rows, columns) < 512 or a.dtype.bits > 16:
         return {}
-    if arch == "gfx950" and min(rows, columns) >= 2048:
+    if converted and arch == "gfx1201":
+        return {"BM": 128, "BN": 64, "BK": 32}
+    if not converted and arch == "gfx950" and min(rows, columns) >= 2048:
         return {"BM": 256, "BN": 256, "BK": 32 if a.dtype.bits == 16 else 64}
     if arch in ("gfx942", "gfx950"):
         return {"BM": 128, "BN": 128, "BK": 32 if a.dtype.bits == 16 else 64}
     return {"BM": 128, "BN": 64, "BK": 32 if a.dtype.bits == 16 else 64}
+
+
+@functools.cache
+def _converted(arch: str, dtype: str) -> bool:
+    """Whether operands are converted before an instruction takes them: both forms take registers."""
+    from kittens.backends.hip.machine import machine
+
+    return any(op.through for op in machine(arch).products_for(dtype, dtype)[:1])
 
 
 #: Worth trying beside what the kernels list, by kernel and tunable.

@@ -15,6 +15,7 @@ from kittens.backends.metal.machine import machine
 from kittens.codegen.pipeline import planned
 from kittens.codegen.simulate import packed, values
 from kittens.errors import CheckError, UnavailableError
+from kittens.ir import Function
 from kittens.runtime import Launch
 from kittens.targets import Target
 
@@ -28,16 +29,13 @@ def device_arch(index: int) -> str:
     return next((f"apple{n}" for n in (9, 8) if gpu.supportsFamily_(1000 + n)), "apple7")
 
 
-def execute(target: Target, launch: Launch) -> None:
-    """Run a launch and wait for it."""
+def execute(target: Target, launch: Launch, function: Function) -> None:
+    """Run a launch of a traced kernel and wait for it."""
     arch = target.arch or device_arch(target.index or 0)
-    function = launch.kernel.trace(launch.arguments, launch.constants, len(launch.grid))
-    run_artifact(target, emitted(*planned(function, machine(arch))), launch.arguments, launch.grid)
+    run_saved(target, emitted(*planned(function, machine(arch))), launch.arguments, launch.grid)
 
 
-def run_artifact(
-    target: Target, kernel: Artifact, arguments: dict[str, Argument], grid: Sequence[int]
-) -> None:
+def run_saved(target: Target, kernel: Artifact, arguments: dict[str, Argument], grid: Sequence[int]) -> None:
     """Run a kernel, compiled when it is first seen in this process, and wait for it."""
     import Metal
 

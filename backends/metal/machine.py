@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 from kittens.backends.metal.fragments import LANES, PAD, SIMDGROUP_MATRIX, SWIZZLES
 from kittens.backends.metal.text import pasted
@@ -32,10 +34,19 @@ def _call(function: str, d: Sequence[str], a: Sequence[str], b: Sequence[str]) -
     return f"{function}({', '.join([*d, *a, *b])});"
 
 
+def _tiles(short: str, counts: tuple[int, int], d: str, a: str, b: str) -> str:
+    return f"kt_mma_tiles_{short}<{counts[0]}, {counts[1]}>({d}, {a}, {b});"
+
+
 def _products() -> tuple[MatrixOp, ...]:
-    calls = {short: lambda d, a, b, f=f"kt_mma_8x8x8_{short}": _call(f, d, a, b) for _, short in _PRODUCTS}
-    taken = [MatrixOp(SIMDGROUP_MATRIX, dtype, calls[short]) for dtype, short in _PRODUCTS]
-    return (*taken, *(MatrixOp(SIMDGROUP_MATRIX, d, calls["f16"], "float16") for d in _THROUGH_HALF))
+    taken = {
+        dtype: MatrixOp(
+            SIMDGROUP_MATRIX, dtype, partial(_call, f"kt_mma_8x8x8_{short}"), tiles=partial(_tiles, short)
+        )
+        for dtype, short in _PRODUCTS
+    }
+    through = [replace(taken["float16"], dtype=d, through="float16") for d in _THROUGH_HALF]
+    return (*taken.values(), *through)
 
 
 def _entry(name: str, parameters: Sequence[tuple[str, str]], threads: int, shared: int) -> str:

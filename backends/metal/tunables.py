@@ -9,9 +9,10 @@ from typing import Any
 
 from kittens.arguments import TensorArg
 from kittens.codegen.rows import whole_rows
+from kittens.targets import Target
 
 
-def shipped(kernel: str, arguments: dict[str, Any]) -> dict[str, int] | None:
+def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str, int] | None:
     """Values for the tunables of a library kernel; None for those whose own defaults serve."""
     chosen = _BY_KERNEL.get(kernel)
     return chosen(arguments) if chosen else whole_rows(kernel, arguments) or None

@@ -15,9 +15,10 @@ from kittens.arguments import Argument, ScalarArg, TensorArg, check_outputs
 from kittens.dtypes import Array
 from kittens.eager import Eager, NumPyArithmetic, pad_value
 from kittens.errors import CheckError, here
+from kittens.executor import running
 from kittens.kernel import check_returned, tensor_parameter
 from kittens.runtime import Launch
-from kittens.tile import Tile, running
+from kittens.tile import Tile
 
 
 @dataclass(frozen=True)

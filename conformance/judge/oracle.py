@@ -19,10 +19,11 @@ from kittens.conformance.judge.formats import decode, nearest
 from kittens.conformance.judge.rounding import Rules, gamma
 from kittens.dtypes import Array, DType
 from kittens.eager import Eager, interpret
+from kittens.executor import running
 from kittens.ir import Function, TileType
 from kittens.kernel import Kernel, tensor_parameter
 from kittens.opset import Call
-from kittens.tile import Tile, running
+from kittens.tile import Tile
 
 
 @dataclass

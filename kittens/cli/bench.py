@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from kittens import plugins
+from kittens.cli import options
 from kittens.cli.bench_device import Asked, bench_device
 from kittens.cli.output import check_writable, console, dump, duration, listing, progress, table, write_text
 from kittens.errors import ArgumentError
@@ -17,7 +18,7 @@ from kittens.targets import parse
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--on", default="numpy", show_default=True, metavar="TARGET", help="The target to measure.")
-@click.option("-k", "pattern", metavar="PATTERN", help="Only those whose name contains or matches PATTERN.")
+@options.pattern
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0),
@@ -28,13 +29,7 @@ from kittens.targets import parse
 @click.option(
     "--vs", metavar="PEER,...", help="The peers to time beside ours.  [default: all that are installed]"
 )
-@click.option(
-    "--rounds",
-    type=click.IntRange(min=1),
-    default=7,
-    show_default=True,
-    help="Rounds in which contenders take turns.",
-)
+@options.rounds
 @click.option(
     "--round-ms", type=click.FloatRange(min=0.1), default=80.0, show_default=True, help="Length of a round."
 )
@@ -49,12 +44,7 @@ from kittens.targets import parse
     "--budget", type=click.FloatRange(min=0), metavar="SECONDS", help="Begin no workload after that long."
 )
 @click.option("--list", "only_list", is_flag=True, help="List the benchmarks and run none.")
-@click.option(
-    "--json",
-    "json_file",
-    metavar="FILE",
-    help='Write JSON to FILE ("-": standard output, without the table).',
-)
+@options.to_json
 @click.option("--plot", "plot_file", metavar="FILE", help="Draw the results as FILE.svg or FILE.png.")
 @click.option(
     "--against", "old_file", metavar="FILE", help="Compare with results in FILE; a regression is exit code 1."

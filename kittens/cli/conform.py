@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from kittens import plugins
+from kittens.cli import options
 from kittens.cli.output import check_writable, console, progress, table, write_text
 from kittens.errors import UnavailableError
 from kittens.targets import parse
@@ -24,17 +25,12 @@ _MOST_FAILURES = 20
     metavar="TARGET",
     help="A target to test; may be repeated.  [default: numpy]",
 )
-@click.option("-k", "pattern", metavar="PATTERN", help="Only cases whose name contains or matches PATTERN.")
+@options.pattern
 @click.option("-x", "stop_first", is_flag=True, help="Stop at the first failure.")
 @click.option(
     "-j", "jobs", type=click.IntRange(min=1), help="Processes to run cases in.  [default: one a core]"
 )
-@click.option(
-    "--json",
-    "json_file",
-    metavar="FILE",
-    help='Write the report to FILE ("-": standard output, without the table).',
-)
+@options.to_json
 def conform(
     names: tuple[str, ...], pattern: str | None, stop_first: bool, jobs: int | None, json_file: str | None
 ) -> None:

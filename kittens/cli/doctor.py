@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from kittens import plugins
+from kittens.cli import options
 from kittens.cli.output import console, dump, table
 
 WAYS = ("execute", "simulate", "compile")
@@ -48,7 +49,7 @@ def with_simulation(targets: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@options.as_json
 def doctor(as_json: bool) -> None:
     """Say what this machine can execute, simulate and compile, and what is missing.
 

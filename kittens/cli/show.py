@@ -15,6 +15,7 @@ import click
 
 from kittens import plugins
 from kittens.arguments import spec
+from kittens.cli import options
 from kittens.cli.output import dump
 from kittens.errors import ArgumentError, KittensError, UnavailableError
 from kittens.examples import Example, library, library_names
@@ -134,11 +135,9 @@ def render(kernel: Kernel, example: Example, target: Target, stage: str) -> str 
 @click.argument("kernel")
 @click.option("--on", default="numpy", show_default=True, metavar="TARGET", help="The target to look at.")
 @click.option("--stage", type=click.Choice(STAGES), default="ir", show_default=True, help="What to show.")
-@click.option(
-    "--arg", "args", multiple=True, metavar="ARG", help="An argument, in order: float32[1024,64], 3, none."
-)
-@click.option("--const", "constants", multiple=True, metavar="NAME=VALUE", help="A constant, as in BM=64.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@options.arguments
+@options.constants
+@options.as_json
 def show(
     kernel: str, on: str, stage: str, args: tuple[str, ...], constants: tuple[str, ...], as_json: bool
 ) -> None:

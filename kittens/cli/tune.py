@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from kittens import plugins
+from kittens.cli import options
 from kittens.cli.output import check_writable, console, dump, duration, table, write_text
 from kittens.cli.show import find_kernel, read_argument, read_constant
 from kittens.errors import ArgumentError, UnavailableError
@@ -28,10 +29,8 @@ PREDICTED = "predicted only: nothing was timed, and nothing is kept"
     metavar="N,N,...",
     help="Extents of a library kernel's arguments, as 4096,4096,4096 for matmul.",
 )
-@click.option(
-    "--arg", "args", multiple=True, metavar="ARG", help="An argument, in order: float32[1024,64], 3, none."
-)
-@click.option("--const", "constants", multiple=True, metavar="NAME=VALUE", help="A constant, as in right=0.")
+@options.arguments
+@options.constants
 @click.option(
     "--keep",
     type=click.IntRange(min=1),
@@ -39,16 +38,9 @@ PREDICTED = "predicted only: nothing was timed, and nothing is kept"
     show_default=True,
     help="Most candidates that are tried.",
 )
-@click.option(
-    "--rounds", type=click.IntRange(min=1), default=7, show_default=True, help="Rounds of the last race."
-)
+@options.rounds
 @click.option("--dry-run", is_flag=True, help="Do all but keep what was found.")
-@click.option(
-    "--json",
-    "json_file",
-    metavar="FILE",
-    help='Write JSON to FILE ("-": standard output, without the table).',
-)
+@options.to_json
 def tune(
     kernel: str, on: str | None, shape: str | None, args: tuple[str, ...], constants: tuple[str, ...], keep: int,
     rounds: int, dry_run: bool, json_file: str | None,

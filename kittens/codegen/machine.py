@@ -18,6 +18,8 @@ class MatrixOp:
     where rows of the result are reduced, or combined with one value each. `through`: a 16-bit float that operands are converted to, exactly, for an instruction that does not take `dtype`. Then
     8-bit integers are summed in float32, along K no further than is exact, and each sum is added to the result.
     `coarse`: it adds in less than float32, so that it makes fast products alone.
+    `tiles`, if there is a function for many: tiles(counts, d, a, b) gives the statement for instructions along M and N, from the
+    addresses of the first elements.
     """
 
     product: Product
@@ -26,6 +28,7 @@ class MatrixOp:
     through: str = ""
     lined: bool = False
     coarse: bool = False
+    tiles: Callable[[tuple[int, int], str, str, str], str] | None = None
 
     @property
     def bits(self) -> int:
@@ -132,6 +135,8 @@ class Machine:
     transposed: whether products are computed as D^T = B^T A^T, so that a lane holds neighbours of one row of D.
     narrow: whether extents and strides are taken as unsigned numbers of 32 bits; the backend sees that they are.
     parts: of the device, each with a cache of its own, to which programs are dealt in turn.
+    paired: groups of a program that its processor's parts run two by two; those of each pair go through loops a phase apart
+    then, one multiplying while the other reads and copies (0: as they come).
     engine: copies and products that run beside the threads, if it has them.
     """
 
@@ -162,6 +167,7 @@ class Machine:
     direct: int = 0
     parts: int = 0
     narrow: bool = False
+    paired: int = 0
     engine: Engine | None = None
 
     def products_for(self, a: str, b: str) -> list[MatrixOp]:

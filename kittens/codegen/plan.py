@@ -8,11 +8,12 @@ from kittens import layouts as lay
 from kittens.codegen.edges import loops_by_index, tested
 from kittens.codegen.known import divisor
 from kittens.codegen.machine import Machine
-from kittens.codegen.placement import Placement, dtype_of, place, shape, source_of
+from kittens.codegen.placement import Placement, dtype_of, is_tile, place, shape, source_of
 from kittens.codegen.reads import tile
+from kittens.codegen.schedule import Schedule, faults, ping_pong
 from kittens.codegen.views import Resolved, resolve
 from kittens.dtypes import BY_NAME
-from kittens.errors import UnavailableError
+from kittens.errors import InternalError, UnavailableError
 from kittens.ir import Function, Op, Region, TensorType, Value, base
 from kittens.layouts import Cost, Shared, Tiled, transpose
 
@@ -155,6 +156,7 @@ class Plan:
     scratch_bytes: int = 0  # this and the next are known once the text is written
     kept_words: int = 0  # registers of operands that are kept over loops
     roles: Roles | None = None
+    schedules: dict[Op, Schedule] = field(default_factory=dict)  # of loops whose groups run phases apart
 
     @property
     def tiles(self) -> dict[Value, Staged]:
@@ -201,6 +203,11 @@ class Plan:
             rows.append(
                 f"  staged {value.name or base(s.load.operands[0]).name} {shape(value)} of {dtype_of(value)}: {ring}, {copies}, {s.slot_bytes} bytes a slot"
             )
+        for schedule in self.schedules.values():
+            first, *rest = schedule.told(
+                {v: v.name or base(s.load.operands[0]).name for v, s in self.staged.items()}, p.groups
+            )
+            rows += [f"  schedule: {first}", *(f"  {text}" for text in rest)]
         rows += [f"  streamed {v.name or '-'} {v.type}: read by products step by step" for v in self.streamed]
         seen = set()
         for value, layout in p.layouts.items():
@@ -314,7 +321,54 @@ def _made(function: Function, machine: Machine) -> Plan:
                 (products > 1 and machine.long_stages) or machine.stages,
             )
     _fit(plan)
+    _schedule(plan)
     return plan
+
+
+def _schedule(plan: Plan) -> None:
+    """Let groups that share a part of the processor run loops a phase apart, where there are two of each and it can be said.
+
+    That is loops with one product by instruction, of tiles in rings that are copied in the background, and nothing else
+    that takes time. Raises InternalError for a schedule with faults.
+    """
+    if not plan.machine.paired or plan.placement.groups != plan.machine.paired:
+        return
+    for loop in plan.function.body.walk():
+        tiles = {v: s for v, s in plan.staged.items() if s.loop is loop and s.depth > 2}
+        product = _only_product(plan, loop, tiles) if tiles else None
+        if product is not None:
+            pieces = {v: s.shared.size // s.width // plan.threads for v, s in tiles.items()}
+            schedule = ping_pong(min(s.depth for s in tiles.values()), pieces, product)
+            if schedule.left > MOST_COUNTED:
+                continue
+            if found := faults(schedule):
+                raise InternalError(f"the schedule of {plan.function.name} is wrong: {'; '.join(found)}")
+            plan.schedules[loop] = schedule
+
+
+#: Pieces under way that a wait can leave: vmcnt has six bits, and others have no fewer.
+MOST_COUNTED = 63
+
+
+def _only_product(plan: Plan, loop: Op, tiles: dict[Value, Staged]) -> Op | None:
+    """A loop's product, if that and the copies of its operands, `tiles`, are all that it does."""
+    ops = loop.regions[0].ops
+    products = [op for op in ops if op.name == "mma"]
+    if len(products) != 1 or not all(s.linear for s in tiles.values()):
+        return None
+    matrix = plan.placement.products[products[0]]
+    operands = {source_of(v)[0] for v in products[0].operands[:2]}
+    plain = ("load", "mma", "transpose", "yield", *PURE_SCALARS, "index", "slice", "permute", "dim")
+    if (
+        matrix.op is None
+        or matrix.op.through
+        or operands != set(tiles)
+        or any(op.name not in plain for op in ops)
+        or any(op.name == "load" and op.result not in tiles for op in ops)
+        or any(op.name in PURE_SCALARS and is_tile(op.result) for op in ops)
+    ):
+        return None
+    return products[0]
 
 
 def _uses(function: Function) -> dict[Value, list[Op]]:

@@ -70,8 +70,11 @@ def attention_backward_kv(
     dq (float32), if there is one: its part of dq / scale is added there, in no fixed order; in that of key blocks with
     turns, zeros (B, H, blocks of queries) of int32.
     """
-    j, hk, b = kt.program_id(order="linear" if right is None and turns is None else "ascending")
     nq, nk, group = q.shape[2], k.shape[2], kt.static(q.shape[1] // k.shape[1])
+    even = right is None and turns is None
+    j, hk, b = kt.program_id(
+        order="linear" if even else "ascending", among=None if even else max(512 // group, 1)
+    )
     D, DV, c = head_width(q), head_width(v), scale * LOG2E
 
     k_tile, v_tile = kt.load(k[b, hk], (j, 0), (BN, D)), kt.load(v[b, hk], (j, 0), (BN, DV))

@@ -32,12 +32,15 @@ extern "C" __global__ void KT_THREADS(256) every(kt_in in, kt_out out, float x, 
   kt_cp_async_wait<1>();
   kt_barrier();
   kt_barrier_bare();
+  kt_tie();
+  float held[4] = {x, x, x, x};
+  kt_hold<4>(held);
   kt_sync_lanes();
   kt_sched_barrier();
   kt_sched_group<8, 1, 0>();
   kt_set_priority<1>();
   kt_set_priority<0>();
-  float sum = kt_atomic_add_f32(out, x) + kt_atomic_add_shared_f32(smem, x);
+  float sum = held[0] + kt_atomic_add_f32(out, x) + kt_atomic_add_shared_f32(smem, x);
   kt_i32 count = kt_atomic_add_i32(out, 1) + kt_atomic_add_shared_i32(smem, 1);
   count += kt_i32(kt_atomic_add_u64(out, 1u));
   sum += kt_shfl(x, n) + kt_shfl_xor(x, n) + kt_shfl_up(x, n) + kt_shfl_down(x, n);

@@ -42,11 +42,19 @@ kernel void every(kt_in in [[buffer(0)]], kt_out out [[buffer(1)]], constant flo
   kt_mma_8x8x8_f32(d0, d1, y, y, y, y);
   kt_mma_8x8x8_f16(d0, d1, h, h);
   kt_mma_8x8x8_bf16(d0, d1, h, h);
+  float many[4] = {y, y, y, y};
+  const kt_u32 halves[2] = {h, h};
+  kt_mma_tiles_f32<1, 1>(many, many + 2, many + 2);
+  kt_mma_tiles_f16<1, 2>(many, halves, halves);
+  kt_mma_tiles_bf16<2, 1>(many, halves, halves);
+  kt_mma_each_f32<1, 1>(many, many + 2, many + 2);
+  kt_mma_each_f16<1, 2>(many, halves, halves);
+  kt_mma_each_bf16<2, 1>(many, halves, halves);
   kt_cp_async_b32(smem, in, n);
   kt_cp_async_b64(smem, in, n);
   kt_cp_async_b128(smem, in, n);
   kt_cp_async_commit();
   kt_cp_async_wait<0>();
-  sum += d0 + d1;
+  sum += d0 + d1 + many[0];
   kt_st_global_b32(out, kt_bits(sum) + kt_u32(count));
 }

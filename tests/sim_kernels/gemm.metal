@@ -33,8 +33,7 @@ kernel void gemm(kt_in a [[buffer(0)]], kt_in b [[buffer(1)]], kt_out c [[buffer
       kt_u32 fa[4], fb[4];
       for (kt_u32 i = 0u; i < 4u; i++) fa[i] = kt_ld_shared_b32(smem + (row0 + i * 8u + fr) * A_ROW + (kk + fc) * 2u);
       for (kt_u32 j = 0u; j < 4u; j++) fb[j] = kt_ld_shared_b32(bmem + (kk + fr) * B_ROW + (column0 + j * 8u + fc) * 2u);
-      for (kt_u32 i = 0u; i < 4u; i++)
-        for (kt_u32 j = 0u; j < 4u; j++) kt_mma_8x8x8_f16(acc[i][j][0], acc[i][j][1], fa[i], fb[j]);
+      kt_mma_tiles_f16<4, 4>(&acc[0][0][0], fa, fb);
     }
   }
   for (kt_u32 i = 0u; i < 4u; i++)

@@ -144,3 +144,26 @@ template <int KIND, int COUNT, int GROUP>
 KT_FN void kt_sched_group() { __builtin_amdgcn_sched_group_barrier(KIND, COUNT, GROUP); }
 template <int LEVEL>
 KT_FN void kt_set_priority() { __builtin_amdgcn_s_setprio(LEVEL); }  // of this group over others on its SIMD, 0 .. 3
+// The end of a phase: a bare barrier that no instruction which touches memory is moved across. The compiler moves others
+// all the same, matrix products above all; kt_hold keeps those in their phase.
+KT_FN void kt_tie(KT_SITE_ONLY) {
+  KT_HERE;
+  KT_NATIVE((void)0, asm volatile("" ::: "memory"));
+  kt_sched_barrier();
+  KT_NATIVE(kt_sim::barrier_anywhere(), __builtin_amdgcn_s_barrier());
+  kt_sched_barrier();
+  KT_NATIVE((void)0, asm volatile("" ::: "memory"));
+}
+// What computes these N registers, one vector of them to an instruction, stays before this, and what takes them behind it.
+template <int N, class T>
+KT_FN void kt_hold(T* p) {
+#ifndef KT_SIM
+  typedef KT_VECTOR(T, N) vector;
+  vector v;
+  KT_UNROLL for (int i = 0; i < N; ++i) v[i] = p[i];
+  asm volatile("" : "+v"(v));
+  KT_UNROLL for (int i = 0; i < N; ++i) p[i] = v[i];
+#else
+  (void)p;
+#endif
+}

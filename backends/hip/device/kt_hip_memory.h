@@ -248,9 +248,11 @@ KT_FN void kt_wait_loads(KT_SITE_ONLY) {
   static_assert(N >= 0 && N < 64, "vmcnt has 6 bits");
   __builtin_amdgcn_s_waitcnt((N & 15) | (N >> 4) << 14 | 0x0f70);
 }
-// The same for accesses to shared memory (lgkmcnt). The compiler waits for those it sees by itself.
+// The same for accesses to shared memory (lgkmcnt). The compiler waits for those it sees by itself, where their results are
+// used.
 template <int N>
 KT_FN void kt_wait_shared() {
+  KT_NATIVE((void)0, asm volatile("" ::: "memory"));
   static_assert(N >= 0 && N < 16, "lgkmcnt has 4 bits");
   __builtin_amdgcn_s_waitcnt(N << 8 | 0xc07f);
 }

@@ -22,6 +22,7 @@ using namespace metal;
 
 #define KT_LANES 32u
 #define KT_LOCAL thread  // the address space of local variables
+#define KT_UNROLL _Pragma("unroll")
 
 typedef uchar kt_u8;
 typedef ushort kt_u16;

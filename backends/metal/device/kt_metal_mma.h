@@ -29,3 +29,35 @@ KT_FN void kt_mma_8x8x8_bf16(thread float& d0, thread float& d1, kt_u32 a, kt_u3
   bfloat2 x = as_type<bfloat2>(a), y = as_type<bfloat2>(b);
   KT_MMA(bfloat, x.x, x.y, y.x, y.y);
 }
+
+// The same for M tiles below each other and N side by side: of d one row of tiles after the other, of a and b those of one
+// step along k.
+template <int M, int N>
+KT_FN void kt_mma_each_f32(thread float* d, const thread float* a, const thread float* b KT_SITE) {
+  KT_UNROLL for (int i = 0; i < M * N; ++i)
+    kt_mma_8x8x8_f32(d[2 * i], d[2 * i + 1], a[i / N * 2], a[i / N * 2 + 1], b[i % N * 2], b[i % N * 2 + 1] KT_PASS_SITE);
+}
+template <int M, int N>
+KT_FN void kt_mma_each_f16(thread float* d, const thread kt_u32* a, const thread kt_u32* b KT_SITE) {
+  KT_UNROLL for (int i = 0; i < M * N; ++i) kt_mma_8x8x8_f16(d[2 * i], d[2 * i + 1], a[i / N], b[i % N] KT_PASS_SITE);
+}
+template <int M, int N>
+KT_FN void kt_mma_each_bf16(thread float* d, const thread kt_u32* a, const thread kt_u32* b KT_SITE) {
+  KT_UNROLL for (int i = 0; i < M * N; ++i) kt_mma_8x8x8_bf16(d[2 * i], d[2 * i + 1], a[i / N], b[i % N] KT_PASS_SITE);
+}
+// What kernels call: the same again, for which the simulator's lanes meet but once.
+template <int M, int N>
+KT_FN void kt_mma_tiles_f32(thread float* d, const thread float* a, const thread float* b KT_SITE) {
+  KT_HERE;
+  KT_NATIVE((kt_sim::mma_tiles<float, M, N>(d, a, b)), (kt_mma_each_f32<M, N>(d, a, b)));
+}
+template <int M, int N>
+KT_FN void kt_mma_tiles_f16(thread float* d, const thread kt_u32* a, const thread kt_u32* b KT_SITE) {
+  KT_HERE;
+  KT_NATIVE((kt_sim::mma_tiles<half, M, N>(d, a, b)), (kt_mma_each_f16<M, N>(d, a, b)));
+}
+template <int M, int N>
+KT_FN void kt_mma_tiles_bf16(thread float* d, const thread kt_u32* a, const thread kt_u32* b KT_SITE) {
+  KT_HERE;
+  KT_NATIVE((kt_sim::mma_tiles<bfloat, M, N>(d, a, b)), (kt_mma_each_bf16<M, N>(d, a, b)));
+}

@@ -68,6 +68,40 @@ void mma_meeting(Group& g) {
     for (int i = 0; i < 2; i++) operands[l]->c[i] = d[matrix_row(l)][matrix_column(l) + i];
 }
 
+// Products of M by N tiles at once: the lanes meet once, and rows are as long as all tiles side by side.
+struct TileOperands {
+  float* d;
+  const void *a, *b;
+};
+template <class T, int M, int N>
+void mma_tiles_meeting(Group& g) {
+  float a[8 * M][8], b[8][8 * N], d[8 * M][8 * N];
+  for (int l = 0; l < 32; l++) {
+    const TileOperands& o = g.operand<TileOperands>(u32(l));
+    int r = matrix_row(l), c = matrix_column(l);
+    typename Pair<T>::type pair;
+    for (int m = 0; m < M; m++) {
+      memcpy(&pair, static_cast<const u8*>(o.a) + m * sizeof pair, sizeof pair);
+      for (int i = 0; i < 2; i++) a[8 * m + r][c + i] = Pair<T>::value(pair, i);
+      for (int n = 0; n < N; n++) memcpy(&d[8 * m + r][8 * n + c], o.d + (m * N + n) * 2, 8);
+    }
+    for (int n = 0; n < N; n++) {
+      memcpy(&pair, static_cast<const u8*>(o.b) + n * sizeof pair, sizeof pair);
+      for (int i = 0; i < 2; i++) b[r][8 * n + c + i] = Pair<T>::value(pair, i);
+    }
+  }
+  product(d, a, b);
+  for (int l = 0; l < 32; l++)
+    for (int m = 0; m < M; m++)
+      for (int n = 0; n < N; n++)
+        memcpy(g.operand<TileOperands>(u32(l)).d + (m * N + n) * 2, &d[8 * m + matrix_row(l)][8 * n + matrix_column(l)], 8);
+}
+template <class T, int M, int N>
+inline void mma_tiles(float* d, const void* a, const void* b) {
+  TileOperands o{d, a, b};
+  kt_sim_meet(mma_tiles_meeting<T, M, N>, &o);
+}
+
 }  // namespace kt_sim
 
 // ---- entry: a kernel's first parameters are the caller's arguments, the rest say who the thread is

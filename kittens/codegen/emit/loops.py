@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kittens.codegen import cexpr
+from kittens.codegen.emit import phases
 from kittens.codegen.emit.memory import (
     _hold,
     _put_held,
@@ -47,7 +48,7 @@ def _program(writer: Writer, op: Op, names: list[str]) -> None:
         programs = " * ".join(f"kt_u32({rows if i == 0 else f'grid_{i}'})" for i in range(rank))
         writer.line(f"program = kt_dealt(program, {programs}, {writer.machine.parts}u);")
     if order in ("ascending", "descending"):
-        _sorted(writer, names, descending=order == "descending")
+        _sorted(writer, names, op.attrs.get("among", _SORTED), descending=order == "descending")
         return
     if order == "grouped":
         # Eight rows of programs at a time, column by column, so that neighbours in time share operands.
@@ -72,13 +73,13 @@ def _program(writer: Writer, op: Op, names: list[str]) -> None:
 _SORTED = 512
 
 
-def _sorted(writer: Writer, names: list[str], *, descending: bool) -> None:
+def _sorted(writer: Writer, names: list[str], among: int, *, descending: bool) -> None:
     """Coordinates of a program among those sorted by their first one, for a few of the other coordinates at a time."""
     rows = writer.rows
     others = " * ".join(f"kt_u32(grid_{i})" for i in range(1, len(names)))
     some, first, here, place = (writer.fresh(stem) for stem in ("some", "first", "here", "place"))
     writer.line(
-        f"const kt_u32 {some} = {_SORTED - 1}u / kt_u32({rows}) + 1u;  // of the other coordinates together"
+        f"const kt_u32 {some} = {among - 1}u / kt_u32({rows}) + 1u;  // of the other coordinates together"
     )
     writer.line(f"const kt_u32 {first} = program / ({some} * kt_u32({rows})) * {some};")
     writer.line(f"const kt_u32 {here} = {others} - {first} < {some} ? {others} - {first} : {some};")
@@ -178,6 +179,9 @@ def op_loop(writer: Writer, op: Op) -> None:
         writer.line(f"const kt_i64 {ahead} = {lo} + stage * {step};")
         copies_ahead(writer, rings, "stage", index, ahead, f"{ahead} < {hi}")
         writer.close()
+    schedule = writer.plan.schedules.get(op)
+    if schedule is not None:
+        phases.enter(writer, schedule)
     counter = writer.machine.dialect.counter
     short = sum(inner.name in ("mma", "mma_scaled") for inner in region.walk()) == 1
     unrolled = bool(rings) and short and writer.machine.unrolled and counter != "kt_i64"
@@ -198,7 +202,10 @@ def op_loop(writer: Writer, op: Op) -> None:
         writer.line(
             f"const kt_i64 {name} = {added('' if lo == 'kt_i64(0)' else lo, count if step == 'kt_i64(1)' else f'{count} * {step}')};"
         )
-    if rings:
+    if schedule is not None:
+        ahead = f"({name} + {depth - 1} * {step})"
+        phases.one_pass(writer, op, schedule, slot, ahead, last)
+    elif rings:
         # Batches under way: they are made in every pass, empty ones too, so that counting them tells.
         counted = linear_copies(writer, rings)
         writer.line(
@@ -217,7 +224,8 @@ def op_loop(writer: Writer, op: Op) -> None:
         copies_ahead(writer, [s for s in rings if s not in late], into, index, ahead, alive)
         writer.slots.update({staged.load.result: slot for staged in rings})
     writer.scratch_busy = True
-    writer.region(region)
+    if schedule is None:
+        writer.region(region)
     carry_over(writer, carried)
     for staged, array in held:
         _put_held(writer, staged, into, array)
@@ -227,6 +235,8 @@ def op_loop(writer: Writer, op: Op) -> None:
     elif rings:
         writer.line(f"{slot} = {slot} == {depth - 1} ? 0 : {slot} + 1;")
     writer.close()
+    if schedule is not None:
+        phases.leave(writer, schedule)
     if rings:
         wait_all(writer, rings)
         writer.barrier()

@@ -209,6 +209,24 @@ def _preload_one(writer: Writer, staged: Staged, op: Op, side: str, flipped: boo
     writer.preloaded[op, side] = words
 
 
+def load_operands(writer: Writer, op: Op, tile: Value) -> list[tuple[str, int, int]]:
+    """Read what a product takes of a staged tile into words, where it finds them: (array, words, words of a fragment)."""
+    matrix, out = writer.plan.placement.products[op], []
+    for position, (side, layout) in enumerate((("a", matrix.a), ("b", matrix.b))):
+        root, flipped = source_of(op.operands[position])
+        if root is not tile:
+            continue
+        assert layout is not None
+        staged, bits = writer.plan.staged[root], BY_NAME[dtype_of(root)].bits
+        count, steps = layout.registers * bits // 32, matrix.tiles[2]
+        words = writer.preloaded[op, side] = writer.fresh(f"{side}_words")
+        writer.line(f"{_word_type(writer, bits)} {words}[{count}];")
+        at = _slot_address(writer, staged)
+        _load_all(writer, staged.shared, at, layout, flipped != staged.flipped, bits, words, steps)
+        out.append((words, count, count // (steps * matrix.tiles[position])))
+    return out
+
+
 def _load_fragments(
     writer: Writer,
     shared: Any,
@@ -393,11 +411,16 @@ def _product_by_instruction(
             f"{array}[{added(origin, times(step, per_tile) if step else '', w)}]" for w in range(per_tile)
         ]
 
+    instruction = matrix.op
+
     def step(k: int | None) -> list[str]:
-        a, b = at("a", k, m, fa, mt), at("b", k, n, fb, nt)
-        if writer.machine.transposed:
-            a, b = b, a
-        return [*(text for side in reads for text in reads[side](k)), header + matrix.op.call(d, a, b)]  # type: ignore[union-attr]
+        if instruction.tiles is not None:
+            firsts = (f"&{at(side, k, '', per, n)[0]}" for side, per, n in (("a", fa, mt), ("b", fb, nt)))
+            statement = instruction.tiles((mt, nt), name, *firsts)
+        else:
+            a, b = at("a", k, m, fa, mt), at("b", k, n, fb, nt)
+            statement = header + instruction.call(d, *((b, a) if writer.machine.transposed else (a, b)))
+        return [*(text for side in reads for text in reads[side](k)), statement]
 
     try:
         texts = step(None) if kt > 1 else step(0)
