@@ -109,8 +109,8 @@ def program_id(axis: int | None = None, *, order: str = "linear", among: int | N
     """
     if order not in ORDERS:
         fail(ArgumentError, f"no program order {order!r}", f"the orders are {', '.join(map(repr, ORDERS))}")
-    if among is not None and (isinstance(among, bool) or not isinstance(among, int) or among < 1):
-        _fail(ArgumentError, f"among is {among!r}", "a Python integer of at least 1, or leave it out")
+    if among is not None and (type(among) is not int or among < 1):
+        fail(ArgumentError, f"among is {among!r}", "a Python integer of at least 1, or leave it out")
     return _grid("program_id", axis, {"order": order} if among is None else {"order": order, "among": among})
 
 
