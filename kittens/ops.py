@@ -452,7 +452,9 @@ def attention_backward(
     }
     given = dict(zip(("q", "k", "v", "do"), (adopt(x, "q") for x in (q4, k4, v4, do4)), strict=True))
     one = plugins.manager().hook.kittens_adds(
-        target=choose_target(given, on), kernel=kernels.attention_backward_kv.name, arguments=given
+        target=choose_target(given, on),
+        kernel=kernels.attention_backward_kv.name,
+        arguments={**given, "left": left},
     )
     if not one or (tune or {}).get("BM", LEAST) < LEAST:
         launch(kernels.attention_delta, o4, do4, lse4, delta4, l24, dlse4, on=on)

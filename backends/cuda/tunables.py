@@ -83,7 +83,8 @@ def adds(target: Target, kernel: str, arguments: dict[str, Any]) -> bool:
     q, k, v, do = (arguments[name] for name in ("q", "k", "v", "do"))
     if kernel != "attention_backward_kv" or _architecture(target) != "sm_90a" or not _copied(q, k, v, do):
         return False
-    return bool(_attention_by_engine(kernel, q, k, v, adding=True, windowed=False))
+    windowed = arguments["left"] is not None
+    return bool(_attention_by_engine(kernel, q, k, v, adding=True, windowed=windowed))
 
 
 def _multiplied(arguments: dict[str, Any]) -> bool:
@@ -152,7 +153,7 @@ def _attention_by_engine(
     if kernel == "attention_backward_q" and width <= 128 and rows > 64:
         return {"BM": 128, "BN": 128 if width <= 64 else 64}
     if adding:  # dq, in the same kernel: its columns or its rows are shared by two teams
-        fits = q.shape[-1] == v.shape[-1] and q.shape[-1] in (32, 64, 128)
+        fits = q.shape[-1] == v.shape[-1] and (width in (32, 128) or (width == 64 and not windowed))
         return {"BM": 128 if width <= 64 else 64, "BN": 128} if fits else {}
     if kernel == "attention_backward_kv" and width <= 128 and k.shape[2] > 64:
         return {"BM": 96 if width <= 64 else 64 if width <= 96 else 32 if windowed else 48, "BN": 128}
@@ -172,7 +173,7 @@ def _matmul(a: TensorArg, b: TensorArg) -> dict[str, int]:
         }  # copied or read element by element, which takes registers for addresses
     if min(a.shape[-2], b.shape[-1]) < 512:
         return {}
-    return {"BM": 128, "BN": 128, "BK": 32 if a.dtype.bits == 16 else 64}
+    return {"BM": 128, "BN": 128, "BK": 32} if a.dtype.bits == 16 else {"BM": 64, "BN": 128, "BK": 64}
 
 
 def _aligned(x: TensorArg) -> bool:
