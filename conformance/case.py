@@ -51,7 +51,7 @@ class Case:
     name: a path such as "elementwise/add/float32/ragged". make: the arguments, made anew (and the same) at
     each call. constants: the kernel's. cost: rough number of scalar operations. textbook: for kernels of the
     library, a function of the input arrays (as float64, scalars as they are) that gives {parameter: float64
-    array} by the formula of the books.
+    array} by the formula of the books. turns: whether programs wait for each other.
     """
 
     name: str
@@ -62,6 +62,7 @@ class Case:
     textbook: Callable[..., dict[str, Array]] | None = None
     needs: tuple[DType, ...] = ()
     group: str = ""
+    turns: bool = False
 
     @property
     def dtypes(self) -> frozenset[DType]:

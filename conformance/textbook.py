@@ -194,10 +194,11 @@ def _gradients(
 
 def attention_backward_kv(
     q: Array, k: Array, v: Array, do: Array, l2: Array, delta: Array,
-    scale: float = 1.0, left: int | None = None, right: int | None = None, **_: Any,
+    dq: Any = None, scale: float = 1.0, left: int | None = None, right: int | None = None, **_: Any,
 ) -> Outputs:  # fmt: skip
     out = _gradients(q, k, v, do, l2, delta, scale, left, right)
-    return {name: out[name] for name in ("dk", "dv")}
+    sums = {} if dq is None else {"dq": dq + out["dq"] / scale}
+    return {"dk": out["dk"], "dv": out["dv"], **sums}
 
 
 def attention_backward_q(

@@ -77,4 +77,4 @@ def kittens_numerics(target: Target) -> Numerics | None:
     names = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
     from kittens.backends.metal.machine import ATOMICS
 
-    return Numerics(ULP, flushes=True, float8=dict.fromkeys(names, "emulated"), atomics=ATOMICS)
+    return Numerics(ULP, flushes=True, float8=dict.fromkeys(names, "emulated"), atomics=ATOMICS, turns=False)

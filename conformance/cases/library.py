@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kittens import kernels
 from kittens.conformance import textbook
-from kittens.conformance.case import Case, In, Out, seeded
+from kittens.conformance.case import Case, In, InOut, Out, seeded
 from kittens.conformance.cases.inputs import normal
 from kittens.dtypes import BY_NAME, DType
 
@@ -396,6 +397,12 @@ def _backward() -> Iterator[Case]:
             detail, cost = f"{dtype}/{_by(shape)}/{left}:{right}", 8.0 * b * h * nq * nk * d
             for kernel in (kernels.attention_backward_kv, kernels.attention_backward_q):
                 yield _case(kernel, detail, _gradient(kernel.name, dtype, shape, window), cost, **window)
+            for turns in (False, True):
+                make = _gradient("attention_backward_kv", dtype, shape, window, adds=True, turns=turns)
+                how = f"{detail}/{'turns' if turns else 'adds'}"
+                yield replace(
+                    _case(kernels.attention_backward_kv, how, make, cost, BM=64, BN=64, **window), turns=turns
+                )
         for with_lse in (False, True):
 
             def make(rng, dtype=dtype, with_lse=with_lse):
@@ -410,7 +417,15 @@ def _backward() -> Iterator[Case]:
             yield _case(kernels.attention_delta, f"{dtype}{'/dlse' if with_lse else ''}", make, 20000.0)
 
 
-def _gradient(kernel: str, dtype: DType, shape: tuple[int, ...], window: dict):
+def _gradient(
+    kernel: str,
+    dtype: DType,
+    shape: tuple[int, ...],
+    window: dict,
+    *,
+    adds: bool = False,
+    turns: bool = False,
+):
     b, h, hk, nq, nk, d, dv = shape
 
     def make(rng):
@@ -425,6 +440,10 @@ def _gradient(kernel: str, dtype: DType, shape: tuple[int, ...], window: dict):
         args = {"q": In(q), "k": In(k), "v": In(v), "do": In(do), "l2": In(l2), "delta": In(delta)}
         if kernel == "attention_backward_q":
             return {**args, "dq": Out(dtype, q.shape)}
+        if adds:
+            args["dq"] = InOut(normal(rng, q.shape, F32))
+        if turns:
+            args["turns"] = InOut(np.zeros((b, h, -(-nq // 64)), np.int32))
         return {**args, "dk": Out(dtype, k.shape), "dv": Out(dtype, v.shape)}
 
     return make

@@ -103,6 +103,15 @@ def add_to(x, out, *, BM=16, BN=32):
     kt.store_add(out, (i, j), kt.load(x, (i, j), (BM, BN)))
 
 
+@kt.kernel(grid=lambda x, BM: (kt.cdiv(x.shape[0], BM), 2))
+def add_in_turn(x, out, turns, *, BM=16, BN=32):
+    """Programs add to the same two tiles, one after the other."""
+    i, z = kt.program_id()
+    tile = kt.load(x, (i, 0), (BM, BN))
+    for s in kt.range(2):
+        kt.store_add(out[z], (s, 0), tile, turn=(turns[z, s], i))
+
+
 @kt.kernel(grid=lambda x, BM: kt.cdiv(x.shape[0], BM))
 def overwrite(x, out, *, BM=16, BN=16):
     """Two stores to one place: the last one counts."""
@@ -159,6 +168,9 @@ def cases() -> Iterator[Case]:
             yield from _adding(BY_NAME[name], extents)
     for name in ("float32", "int32", "bfloat16", "uint8"):
         yield _in_place(BY_NAME[name])
+    for name in ("float32", "int32"):
+        for rows in (1, 16, 100):
+            yield _in_turn(BY_NAME[name], rows)
 
 
 def _view(kernel, dtype: DType, shape: tuple[int, ...], out: tuple[int, ...]) -> Case:
@@ -234,6 +246,20 @@ def _adding(dtype: DType, shape: tuple[int, int]) -> Iterator[Case]:
             return {"x": In(normal(rng, shape, dtype)), "out": InOut(normal(rng, extents, dtype))}
 
         yield Case(name, kernel, make, {}, cost=2.0 * np.prod(shape))
+
+
+def _in_turn(dtype: DType, rows: int) -> Case:
+    name = f"memory/add_in_turn/{dtype}/{rows}"
+
+    def make():
+        rng = seeded(name)
+        return {
+            "x": In(normal(rng, (rows, 32), dtype)),
+            "out": InOut(normal(rng, (2, 32, 30), dtype)),
+            "turns": InOut(np.zeros((2, 2), np.int32)),
+        }
+
+    return Case(name, add_in_turn, make, {}, cost=64.0 * rows, turns=True)
 
 
 def _in_place(dtype: DType) -> Case:

@@ -38,6 +38,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) every(KT_MAP(a), KT_MAP(b),
       kt_tile_commit();
       kt_tile_wait_read<1>();
       kt_tile_wait<0>();
+      kt_fence_async_all();
+      kt_turn_wait(out, 0);
+      kt_turn_pass(out, 0);
     }
   } else {
     kt_registers_more<232>();
@@ -82,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) every(KT_MAP(a), KT_MAP(b),
     kt_engine_pin(i);
     kt_bar_arrive(bar2);
     kt_bar_arrive_at(bar2, kt_cluster_rank() ^ 1u);
-    float s = 0.0f;
+    float s = kt_ld_shared_of_two(kt_base_here(smem), 1);
     for (int x = 0; x < 32; x++) s += d[x] + float(i[x]);
     for (int x = 0; x < 64; x++) s += e[x];
     kt_st_shared_b32(smem, kt_bits(s));
