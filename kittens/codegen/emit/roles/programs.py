@@ -40,7 +40,11 @@ def programs(writer: Writer, *, told: bool = False) -> str:
         writer.line("if (turn_0 < 0) break;")
         return ""
     drawn = writer.fresh("drawn")
-    writer.line(f"kt_u32 {drawn} = kt_program_x();")
+    waiting = any(r.add.attrs.get("ordered") for r in writer.plan.roles.relays.values())
+    first, draw = "kt_program_x()", "kt_blocks() + kt_draw(counter, programs)"
+    if waiting:  # the first one too: a program that others wait for belongs to no block that may not have begun
+        first = draw = "kt_draw(counter, programs + kt_blocks())"
+    writer.line(f"kt_u32 {drawn} = {first};")
     writer.open("for (;;)")
     writer.line(f"const kt_u32 {number} = {drawn};")
     writer.line(f"kt_bar_wait({bar(turns, 'empty')}, turn_phase);")
@@ -49,10 +53,9 @@ def programs(writer: Writer, *, told: bool = False) -> str:
     writer.line(f"kt_bar_arrive({bar(turns, 'full')});")
     writer.line("break;")
     writer.close()
-    draw = f"{drawn} = kt_blocks() + kt_draw(counter, programs);"
-    if any(r.add.attrs.get("ordered") for r in writer.plan.roles.relays.values()):
-        return draw
-    writer.line(f"{draw}  // the next program, needed behind this one's copies")
+    if waiting:
+        return f"{drawn} = {draw};"
+    writer.line(f"{drawn} = {draw};  // the next program, needed behind this one's copies")
     return ""
 
 
