@@ -49,7 +49,8 @@ def programs(writer: Writer, *, told: bool = False) -> str:
     writer.line(f"const kt_u32 {number} = {drawn};")
     writer.line(f"kt_bar_wait({bar(turns, 'empty')}, turn_phase);")
     writer.open(f"if ({number} >= programs)")
-    writer.line(f"kt_st_shared_b32({at}, ~0u);")
+    for i in range(writer.plan.function.grid_rank if waiting else 1):  # others read all of them
+        writer.line(f"kt_st_shared_b32({added(at, 4 * i)}, ~0u);")
     writer.line(f"kt_bar_arrive({bar(turns, 'full')});")
     writer.line("break;")
     writer.close()
