@@ -163,6 +163,43 @@ def attention_forward(
     return {"o": np.einsum("bhqk,bhkd->bhqd", p, np.repeat(v, q.shape[1] // v.shape[1], 1)), "lse": lse}
 
 
+def attention_split(
+    q: Array, k: Array, v: Array, lengths: Any = None, table: Any = None, scale: float = 1.0, queries: int = 1,
+    left: int | None = None, right: int | None = None, BN: int = 64, parts: int = 1, **_: Any,
+) -> Outputs:  # fmt: skip
+    """Each part by itself: whole blocks of BN keys, from the first that a query sees, as many in each part."""
+    b, hk, rows, _ = q.shape
+    o, lse = np.zeros((parts, b, hk, rows, v.shape[-1])), np.full((parts, b, hk, rows), -np.inf)
+    for i in range(b):
+        if table is None:
+            n = k.shape[2] if lengths is None else int(lengths[i])
+            keys, values = k[i, :, :n], v[i, :, :n]
+        else:
+            n, page = int(lengths[i]), k.shape[1]
+            used = [int(x) for x in table[i, : -(-n // page)]]
+            keys, values = (x[used].reshape(-1, *x.shape[2:])[:n].swapaxes(0, 1) for x in (k, v))
+        position = (np.arange(rows) % queries)[:, None] + n - queries
+        first = 0 if left is None else max(n - queries - left, 0) // BN
+        share = -(-(-(-n // BN) - first) // parts)
+        for part in range(parts):
+            here = slice((first + part * share) * BN, (first + (part + 1) * share) * BN)
+            key = np.arange(n)[here]
+            seen = np.ones((rows, len(key)), bool)
+            seen &= key >= position - left if left is not None else True
+            seen &= key <= position + right if right is not None else True
+            s = np.where(seen, scale * np.einsum("hrd,hkd->hrk", q[i], keys[:, here]), -np.inf)
+            lse[part, i] = _log_sum_exp(s)
+            p = np.exp(s - np.where(np.isfinite(lse[part, i]), lse[part, i], 0.0)[..., None])
+            o[part, i] = p @ values[:, here]
+    return {"parts": o, "lse": lse}
+
+
+def attention_combine(parts: Array, part_lse: Array, **_: Any) -> Outputs:
+    lse = _log_sum_exp(np.moveaxis(part_lse, 0, -1))
+    weight = np.exp(part_lse - np.where(np.isfinite(lse), lse, 0.0))
+    return {"o": (weight[..., None] * parts).sum(0), "lse": lse}
+
+
 def attention_delta(o: Array, do: Array, dlse: Any = None, **_: Any) -> Outputs:
     return {"delta": (o * do).sum(-1) - (0 if dlse is None else dlse)}
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kittens.arguments import TensorArg, spec
-from kittens.dtypes import bfloat16, float32, int64
+from kittens.dtypes import bfloat16, float32, int32, int64
 from kittens.errors import ArgumentError
 from kittens.kernel import Kernel
 
@@ -39,6 +39,10 @@ def _f(*shape: int) -> TensorArg:
     return spec(float32, shape)
 
 
+def _ints(*shape: int) -> TensorArg:
+    return spec(int32, shape)
+
+
 def _labels(*shape: int) -> TensorArg:
     return spec(int64, shape)
 
@@ -55,8 +59,13 @@ EXAMPLES: dict[str, Example] = {
         (_HEADS, _HEADS, _HEADS, _HEADS, _STATS, _STATS, _HEADS, _HEADS), _SCALE
     ),
     "attention_backward_q": Example((_HEADS, _HEADS, _HEADS, _HEADS, _STATS, _STATS, _HEADS), _SCALE),
+    "attention_combine": Example((_f(8, 4, 32, 1, 128), _f(8, 4, 32, 1), _x(4, 32, 1, 128), _f(4, 32, 1))),
     "attention_delta": Example((_HEADS, _HEADS, _STATS)),
     "attention_forward": Example((_HEADS, _HEADS, _HEADS, _HEADS, _STATS), _SCALE),
+    "attention_split": Example(
+        (_x(4, 8, 4, 128), *2 * (_x(4, 8, 8192, 128),), _f(8, 4, 8, 4, 128), _f(8, 4, 8, 4), _ints(4)),
+        {"scale": 128**-0.5},
+    ),
     "copy": Example((_ROWS, _ROWS)),
     "cross_entropy_backward": Example((_x(4096, 32000), _labels(4096), _f(4096), _f(4096), _x(4096, 32000))),
     "cross_entropy_forward": Example((_x(4096, 32000), _labels(4096), _f(4096), _f(4096))),

@@ -53,13 +53,20 @@ Window = int | tuple[int | None, int | None] | None
 FLOATS = (float32, float16, bfloat16)
 INTEGERS = tuple(d for d in ALL if d.is_integer)
 ATTENDED = (*FLOATS, *FLOAT8)  # what attention takes
+INDICES = (int32,)  # of lengths, bounds of sequences and pages
+#: Keys of a part, at least, where attention splits them among programs; and parts, at most.
+PART_KEYS, PARTS = 256, 128
+#: Programs of one processor at a time that the number of parts reckons with.
+RESIDENT_PROGRAMS = 2
+#: Keys of a page are a multiple of this.
+PAGE_STEP = 16
 #: Rows of up to this many elements are held in one tile.
 RESIDENT = 16384
 #: Rows of a multiple of this many elements get a tile of exactly their length.
 ROW_STEP = 256
 
 __all__ = [
-    "add", "attention", "attention_backward", "cross_entropy", "cross_entropy_backward",
+    "add", "attention", "attention_backward", "attention_decode", "cross_entropy", "cross_entropy_backward",
     "dropout_residual_layer_norm", "embedding", "gelu", "gelu_and_mul", "l2_normalize", "layer_norm",
     "matmul", "mean_pool", "relu", "rms_norm", "rotary", "silu", "silu_and_mul", "softmax",
 ]  # fmt: skip
@@ -432,6 +439,116 @@ def attention_backward(
     return grads[0], grads[1], grads[2]
 
 
+@operation()
+def attention_decode(
+    q: Array, k: Array, v: Array, *, lengths: Array = None, table: Array = None, causal: bool = False,
+    window: Window = None, scale: float | None = None, splits: int | None = None, return_lse: bool = False,
+    dtype: Any = None, out: Array = None, on: On = None, tune: Tune = None,
+) -> Any:  # fmt: skip
+    """`attention` of few queries over many keys, as in decoding: q (B, H, Nq, D), k (B, Hk, N, D), v (B, Hk, N, Dv).
+
+    lengths (B,), int32: how many keys each sequence has (its queries' own included), at most N; all unless given. With a
+    table (B, most), int32, keys lie in pages: k (P, page, Hk, D), v (P, page, Hk, Dv), and row b names the pages of
+    sequence b in their order; lengths are at most most * page, and page is a multiple of 16. What lies beyond a length is
+    never read, nor are its entries of the table. Values of lengths and table are not checked: a length outside its range is
+    cut to it, a page that there is not holds zeros.
+
+    Keys are split into `splits` parts for programs of their own, unless given as many as keep the target's processors busy,
+    at most 128, and the results of these are combined. The number follows from shapes and target, so results repeat. All
+    heads of a group and their queries read keys and values once. If they are not evenly spaced in q, that is copied first.
+    The other arguments, and the results, are those of `attention`.
+    """
+    x, y, dv = _decoded(q, k, v, lengths, table)
+    left, right = span(causal, window)
+    (b, h, nq, _), (hk, keys) = x.shape, y
+    o = _output(
+        out, q, (b, h, nq, dv), dtype or (bfloat16 if x.dtype.is_float8 else x.dtype), (*FLOATS, *FLOAT8)
+    )
+    lse = _output(None, q, (b, h, nq), float32) if return_lse else None
+    group = h // max(hk, 1)
+    grouped = (b, hk, group * nq)
+    rows = min(max(16, 1 << max(grouped[2] - 1, 0).bit_length()), 64)
+    if splits is None:
+        splits = _parts(b * hk * -(-grouped[2] // rows), keys, choose_target({"q": x}, on))
+    elif isinstance(splits, bool) or not isinstance(splits, int) or splits < 1:
+        raise ArgumentError(f"splits is {splits!r}", hint="it is an integer of at least 1")
+    if not _rows_merge(x, group):
+        room = empty(q, x.shape, x.dtype)
+        if room is None:
+            raise ArgumentError(f"the queries of a group (strides {x.strides}) are not evenly spaced",
+                                hint="pass a contiguous copy of q")  # fmt: skip
+        launch(kernels.copy, q, room, on=on)
+        q = room
+    out_array = adopt(o, "out")
+    assert isinstance(out_array, TensorArg)
+    whole = splits == 1 and _rows_merge(out_array, group)
+    parts = o if whole else _output(None, q, (splits, b, h, nq, dv), float32)
+    part_lse = lse if whole else _output(None, q, (splits, b, h, nq), float32)
+    constants: dict[str, Any] = {"scale": _scale(scale, x), "queries": nq, "left": left, "right": right}
+    launch(
+        kernels.attention_split,
+        q.reshape((*grouped, x.shape[3])),
+        k,
+        v,
+        parts.reshape((splits, *grouped, dv)),
+        None if part_lse is None else part_lse.reshape((splits, *grouped)),
+        lengths,
+        table,
+        on=on,
+        **{**constants, "BM": rows, **(tune or {})},
+    )
+    if not whole:
+        launch(kernels.attention_combine, parts, part_lse, o, lse, on=on)
+    return (o, lse) if return_lse else o
+
+
+def _decoded(
+    q: Array, k: Array, v: Array, lengths: Array, table: Array
+) -> tuple[TensorArg, tuple[int, int], int]:
+    """q described, how many key heads there are and keys of a sequence at most, and the width of v, once all fit together."""
+    x = _array(q, "q", ATTENDED, ndim=4)
+    b = x.shape[0]
+    if lengths is not None:
+        _expect(_array(lengths, "lengths", INDICES, ndim=1), "lengths", (b,), f"q of shape {x.shape}")
+    if table is None:
+        _, y = heads(q, k, v, ATTENDED)
+        return x, y.shape[1:3], y.shape[3]
+    if lengths is None:
+        raise ArgumentError("table is given and lengths is not", hint="say how many keys each sequence has")
+    pages = _array(table, "table", INDICES, ndim=2)
+    _expect(pages, "table", (b, pages.shape[1]), f"a batch of {b}")
+    y, z = _array(k, "k", (x.dtype,), ndim=4), _array(v, "v", (x.dtype,), ndim=4)
+    _expect(z, "v", (*y.shape[:-1], z.shape[-1]), f"k of shape {y.shape}")
+    _widths(x, y, z)
+    _groups(x.shape[1], y.shape[2])
+    if y.shape[1] % PAGE_STEP or not y.shape[1]:
+        raise ShapeError(
+            f"pages of {y.shape[1]} keys (k has shape {y.shape})",
+            hint=f"they have a multiple of {PAGE_STEP}, and k is (pages, page, heads, width)",
+        )
+    return x, (y.shape[2], y.shape[1] * pages.shape[1]), z.shape[3]
+
+
+def _rows_merge(x: TensorArg, group: int) -> bool:
+    """Whether the queries (axis 2) of the heads of a group (of axis 1) can be viewed as one axis."""
+    return group == 1 or x.shape[2] == 1 or 0 in x.shape or x.strides[1] == x.shape[2] * x.strides[2]
+
+
+def _parts(programs: int, keys: int, target: Target) -> int:
+    """Into how many parts to split keys: the fewest with which processors are as busy as they can be, less a tenth.
+
+    programs: how many there are for each part. Where the target does not tell its processors, it has one.
+    """
+    rates = plugins.manager().hook.kittens_rates(target=target)
+    slots = RESIDENT_PROGRAMS * (rates.processors if rates else 1)
+
+    def busy(parts: int) -> float:
+        return programs * parts / (-(-programs * parts // slots) * slots) if programs else 1.0
+
+    choices = range(1, max(1, min(keys // PART_KEYS, PARTS)) + 1)
+    return next(n for n in choices if busy(n) >= 0.9 * max(map(busy, choices)))
+
+
 def heads(q: Array, k: Array, v: Array, dtypes: Sequence[DType]) -> tuple[TensorArg, TensorArg]:
     """q and v described, once q, k and v fit together."""
     x = _array(q, "q", dtypes, least=2)
@@ -441,25 +558,36 @@ def heads(q: Array, k: Array, v: Array, dtypes: Sequence[DType]) -> tuple[Tensor
             hint="reshape the leading axes into one",
         )
     y, z = _array(k, "k", (x.dtype,), ndim=x.ndim), _array(v, "v", (x.dtype,), ndim=x.ndim)
-    d = x.shape[-1]
-    if y.shape[-1] != d:
-        raise ShapeError(
-            f"the head dimension of q is {d} (shape {x.shape}), that of k is {y.shape[-1]} (shape {y.shape})",
-            hint="they have to be equal",
-        )
+    _widths(x, y, z)
     _expect(z, "v", (*y.shape[:-1], z.shape[-1]), f"k of shape {y.shape}")
-    if not 1 <= d <= 256 or not 1 <= z.shape[-1] <= 256:
-        raise ShapeError(f"head dimensions of {d} and {z.shape[-1]}", hint="they are from 1 to 256")
     if x.shape[:-3] != y.shape[:-3]:
         raise ShapeError(
             f"q has a batch of {x.shape[:-3]}, k and v of {y.shape[:-3]}", hint="they have to be equal"
         )
-    if x.ndim > 2 and (x.shape[-3] % y.shape[-3] if y.shape[-3] else x.shape[-3]):
+    if x.ndim > 2:
+        _groups(x.shape[-3], y.shape[-3])
+    return x, z
+
+
+def _widths(q: TensorArg, k: TensorArg, v: TensorArg) -> None:
+    """Check the last axes of what attention is given."""
+    d, dv = q.shape[-1], v.shape[-1]
+    if k.shape[-1] != d:
         raise ShapeError(
-            f"{x.shape[-3]} query heads on {y.shape[-3]} key heads",
+            f"the head dimension of q is {d} (shape {q.shape}), that of k is {k.shape[-1]} (shape {k.shape})",
+            hint="they have to be equal",
+        )
+    if not 1 <= d <= 256 or not 1 <= dv <= 256:
+        raise ShapeError(f"head dimensions of {d} and {dv}", hint="they are from 1 to 256")
+
+
+def _groups(queries: int, keys: int) -> None:
+    """Check numbers of heads."""
+    if queries % keys if keys else queries:
+        raise ShapeError(
+            f"{queries} query heads on {keys} key heads",
             hint="the number of query heads is a multiple of that of key heads",
         )
-    return x, z
 
 
 def span(causal: bool, window: Any) -> tuple[int | None, int | None]:

@@ -27,6 +27,7 @@ def cases() -> Iterator[Case]:
     yield from _rotaries()
     yield from _attentions()
     yield from _backward()
+    yield from _decoding()
     yield from _pointwise()
     yield from _sequences()
 
@@ -416,6 +417,83 @@ def _gradient(kernel: str, dtype: DType, shape: tuple[int, ...], window: dict):
         return {**args, "dk": Out(dtype, k.shape), "dv": Out(dtype, v.shape)}
 
     return make
+
+
+# Decoding. (B, Hk, group, queries, N, D, Dv), lengths, parts, window. Pages hold what the lengths say, the rest is NaN.
+
+DECODING = [
+    ((1, 1, 1, 1, 70, 64, 64), None, 1, (None, None)),
+    ((2, 2, 4, 1, 150, 32, 32), (150, 61), 3, (None, 0)),
+    ((3, 1, 2, 3, 100, 40, 24), (0, 2, 99), 2, (None, 0)),  # nothing to see, and more queries than keys
+    ((2, 1, 3, 2, 140, 128, 128), (140, 77), 4, (30, 0)),  # a causal window
+    ((1, 2, 8, 8, 90, 16, 16), (90,), 7, (5, 2)),  # more parts than blocks of keys
+    ((1, 1, 5, 4, 40, 256, 256), (33,), 2, (None, None)),
+]
+
+
+def _decoding() -> Iterator[Case]:
+    for dtype in FLOATS:
+        for shape, lengths, parts, (left, right) in DECODING:
+            b, hk, group, queries, n, d, _ = shape
+            constants = {"scale": d**-0.5, "queries": queries, "left": left, "right": right, "BN": 16}
+            cost = 4.0 * b * hk * group * queries * n * d
+            for page in (0, 16, 48) if lengths else (0,):
+                detail = f"{dtype}/{_by(shape)}/{left}:{right}" + (f"-pages-{page}" if page else "")
+                make = _decode(dtype, shape, lengths, parts, page)
+                book = functools.partial(textbook.attention_split, parts=parts)
+                yield _case(kernels.attention_split, detail, make, cost, book, **constants)
+        make = _decode(dtype, (2, 1, 4, 1, 150, 64, 64), (150, 100), 1, 64)
+        yield _case(kernels.attention_split, f"{dtype}/usual-blocks", make, 1e5, scale=0.125)
+        for parts in (1, 5, 70):
+
+            def combined(rng, dtype=dtype, parts=parts):
+                lse = normal(rng, (parts, 2, 3, 2), F32, 5.0)
+                lse[rng.random(lse.shape) < 0.3], lse[:, 1, 1] = -np.inf, -np.inf
+                o = np.where(np.isinf(lse)[..., None], 0, normal(rng, (*lse.shape, 40), F32)).astype(np.float32)
+                outs = {"o": Out(dtype, (2, 3, 2, 40)), "lse": Out(F32, (2, 3, 2))}
+                return {"parts": In(o), "part_lse": In(lse), **outs}
+
+            yield _case(kernels.attention_combine, f"{dtype}/{parts}", combined, 2000.0 * parts)
+
+
+def _decode(dtype: DType, shape: tuple[int, ...], lengths: tuple[int, ...] | None, parts: int, page: int):
+    b, hk, group, queries, n, d, dv = shape
+
+    def make(rng):
+        q, k, v = (
+            normal(rng, s, dtype) for s in ((b, hk, group * queries, d), (b, hk, n, d), (b, hk, n, dv))
+        )
+        args = {"q": In(q)}
+        if lengths is not None:
+            args["lengths"] = In(np.array(lengths, np.int32))
+            for x, end in [(x[i], end) for i, end in enumerate(lengths) for x in (k, v)]:
+                x[:, end:] = np.nan
+        if page:
+            table, (k, v) = _paged(rng, page, lengths, k, v)
+            args["table"] = In(table)
+        rows = (parts, b, hk, group * queries)
+        out = dtype if parts == 1 else F32
+        return {**args, "k": In(k), "v": In(v), "parts": Out(out, (*rows, dv)), "lse": Out(F32, rows)}
+
+    return make
+
+
+def _paged(rng, page: int, lengths, *tensors):
+    """A table, and the tensors (B, Hk, N, D) in pages of so many rows; entries that are not needed name none, or one of NaN."""
+    b, _, n, _ = tensors[0].shape
+    most = -(-n // page) + 1
+    table = rng.permutation(b * most + 1)[: b * most].reshape(b, most).astype(np.int32)
+    paged = []
+    for x in tensors:
+        pages = np.full((b * most + 1, page, x.shape[1], x.shape[3]), np.nan).astype(x.dtype)
+        for i in range(b):
+            for number in range(-(-lengths[i] // page)):
+                rows = x[i, :, number * page : (number + 1) * page].swapaxes(0, 1)
+                pages[table[i, number], : len(rows)] = rows
+        paged.append(pages)
+    for i, end in enumerate(lengths):
+        table[i, -(-end // page) + 1 :] = -1 if i % 2 else 2**31 - 1
+    return table, paged
 
 
 # Element by element, and the ends of a model.
