@@ -66,7 +66,8 @@ RESIDENT = 16384
 ROW_STEP = 256
 
 __all__ = [
-    "add", "attention", "attention_backward", "attention_decode", "cross_entropy", "cross_entropy_backward",
+    "add", "attention", "attention_backward", "attention_decode", "attention_varlen",
+    "attention_varlen_backward", "cross_entropy", "cross_entropy_backward",
     "dropout_residual_layer_norm", "embedding", "gelu", "gelu_and_mul", "l2_normalize", "layer_norm",
     "matmul", "mean_pool", "relu", "rms_norm", "rotary", "silu", "silu_and_mul", "softmax",
 ]  # fmt: skip
@@ -547,6 +548,86 @@ def _parts(programs: int, keys: int, target: Target) -> int:
 
     choices = range(1, max(1, min(keys // PART_KEYS, PARTS)) + 1)
     return next(n for n in choices if busy(n) >= 0.9 * max(map(busy, choices)))
+
+
+@operation()
+def attention_varlen(
+    q: Array, k: Array, v: Array, cu_q: Array, cu_k: Array, max_q: int, *, causal: bool = False,
+    window: Window = None, scale: float | None = None, return_lse: bool = False, dtype: Any = None,
+    out: Array = None, on: On = None, tune: Tune = None,
+) -> Any:  # fmt: skip
+    """`attention` of B sequences of different lengths, packed: q (Tq, H, D), k (Tk, Hk, D), v (Tk, Hk, Dv).
+
+    Sequence b has the queries from cu_q[b] to cu_q[b + 1] and the keys from cu_k[b] to cu_k[b + 1]; cu_q and cu_k are
+    (B + 1,), int32, and a sequence may be empty. max_q: how many queries one has at most. The result is (Tq, H, Dv), the
+    log-sum-exp (H, Tq); both are left as they are where no sequence has a query, nor are such rows read.
+
+    Whether the numbers in cu_q and cu_k go up, and max_q is no less than a length, is not checked, as they may lie on a
+    device: bounds are cut to what there is, rows of a sequence beyond its first max_q (up to whole tiles) are not computed.
+    The other arguments are those of `attention`.
+    """
+    x, y = packed(q, k, v, cu_q, cu_k, ATTENDED, max_q=max_q)
+    left, right = span(causal, window)
+    kind = dtype or (bfloat16 if x.dtype.is_float8 else x.dtype)
+    o = _output(out, q, (*x.shape[:-1], y.shape[-1]), kind, (*FLOATS, *FLOAT8))
+    lse = _output(None, q, (x.shape[1], x.shape[0]), float32) if return_lse else None
+    q3, k3, v3, o3 = (t.swapaxes(0, 1) for t in (q, k, v, o))
+    constants: dict[str, Any] = {"scale": _scale(scale, x), "left": left, "right": right, **(tune or {})}
+    launch(kernels.attention_varlen_forward, q3, k3, v3, cu_q, cu_k, max_q, o3, lse, on=on, **constants)
+    return (o, lse) if return_lse else o
+
+
+@operation()
+def attention_varlen_backward(
+    q: Array, k: Array, v: Array, o: Array, lse: Array, do: Array, cu_q: Array, cu_k: Array, max_q: int, max_k: int, *,
+    dlse: Array = None, causal: bool = False, window: Window = None, scale: float | None = None, on: On = None,
+    tune: Tune = None,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """The gradients dq, dk, dv of `attention_varlen`, from its results o and lse and the gradients do (and dlse) of these.
+
+    max_k: how many keys a sequence has at most. The other arguments are those of `attention_varlen`; floats only. Results
+    are equal from run to run, and not set where there is no sequence.
+    """
+    x, y = packed(q, k, v, cu_q, cu_k, FLOATS, max_q=max_q, max_k=max_k)
+    left, right = span(causal, window)
+    for name, t in (("o", o), ("do", do)):
+        wanted = (*x.shape[:-1], y.shape[-1])
+        _expect(_array(t, name, (x.dtype,)), name, wanted, "the result of attention_varlen")
+    for name, t in (("lse", lse), ("dlse", dlse)):
+        if t is not None or name == "lse":
+            wanted = (x.shape[1], x.shape[0])
+            _expect(_array(t, name, (float32,)), name, wanted, "the log-sum-exp of attention_varlen")
+    shapes = [adopt(t, "q").shape for t in (q, k, v)]  # type: ignore[union-attr]
+    grads = [_output(None, q, shape, x.dtype) for shape in shapes]
+    delta = _output(None, q, (x.shape[1], x.shape[0]), float32)
+    q3, k3, v3, o3, do3, dq, dk, dv = (t.swapaxes(0, 1) for t in (q, k, v, o, do, *grads))
+    constants: dict[str, Any] = {"scale": _scale(scale, x), "left": left, "right": right, **(tune or {})}
+    launch(kernels.attention_delta, o3[None], do3[None], delta[None], _raised(dlse, 1), on=on)
+    given = (q3, k3, v3, cu_q, cu_k)
+    launch(
+        kernels.attention_varlen_backward_kv, *given, max_k, do3, lse, delta, dk, dv, on=on, **constants
+    )
+    launch(kernels.attention_varlen_backward_q, *given, max_q, do3, lse, delta, dq, on=on, **constants)
+    return grads[0], grads[1], grads[2]
+
+
+def packed(
+    q: Array, k: Array, v: Array, cu_q: Array, cu_k: Array, dtypes: Sequence[DType], **most: Any
+) -> tuple[TensorArg, TensorArg]:
+    """q and v described, once all that makes packed sequences fits together."""
+    x = _array(q, "q", dtypes, ndim=3)
+    y, z = _array(k, "k", (x.dtype,), ndim=3), _array(v, "v", (x.dtype,), ndim=3)
+    _widths(x, y, z)
+    _expect(z, "v", (*y.shape[:-1], z.shape[-1]), f"k of shape {y.shape}")
+    _groups(x.shape[1], y.shape[1])
+    bounds = _array(cu_q, "cu_q", INDICES, ndim=1)
+    if not bounds.shape[0]:
+        raise ShapeError("cu_q is empty", hint="it has one number more than there are sequences, the first 0")
+    _expect(_array(cu_k, "cu_k", INDICES, ndim=1), "cu_k", bounds.shape, f"cu_q of shape {bounds.shape}")
+    for name, n in most.items():
+        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
+            raise ArgumentError(f"{name} is {n!r}", hint="it is a Python integer, the length of the longest sequence")
+    return x, z
 
 
 def heads(q: Array, k: Array, v: Array, dtypes: Sequence[DType]) -> tuple[TensorArg, TensorArg]:
