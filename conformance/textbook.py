@@ -243,6 +243,41 @@ def attention_backward_q(
     return {"dq": _gradients(q, k, v, do, lse, delta, scale, left, right)["dq"]}
 
 
+#: Tensors of packed sequences whose rows are those of keys; the others' are those of queries.
+_OF_KEYS = frozenset(("k", "v", "dk", "dv"))
+
+
+def _packed(
+    book: Any, cu_q: Array, cu_k: Array, tensors: dict[str, Array], window: dict[str, Any]
+) -> Outputs:
+    """A formula of (1, H, N, ...) applied to each sequence of packed tensors (H, T, ...), results packed likewise."""
+    found: dict[str, list[Array]] = {}
+    for b in range(len(cu_q) - 1):
+        rows = {name: slice(*map(int, (cu_k if name in _OF_KEYS else cu_q)[b : b + 2])) for name in tensors}
+        for name, x in book(**{n: x[None, :, rows[n]] for n, x in tensors.items()}, **window).items():
+            found.setdefault(name, []).append(x[0])
+    return {name: np.concatenate(parts, 1) for name, parts in found.items()}
+
+
+def attention_varlen_forward(
+    q: Array, k: Array, v: Array, cu_q: Array, cu_k: Array, most_q: int, **window: Any
+) -> Outputs:
+    return _packed(attention_forward, cu_q, cu_k, {"q": q, "k": k, "v": v}, window)
+
+
+def attention_varlen_backward_kv(cu_q: Array, cu_k: Array, most_k: int, **given: Any) -> Outputs:
+    return _packed_gradients(attention_backward_kv, cu_q, cu_k, given)
+
+
+def attention_varlen_backward_q(cu_q: Array, cu_k: Array, most_q: int, **given: Any) -> Outputs:
+    return _packed_gradients(attention_backward_q, cu_q, cu_k, given)
+
+
+def _packed_gradients(book: Any, cu_q: Array, cu_k: Array, given: dict[str, Any]) -> Outputs:
+    tensors = {n: given.pop(n) for n in ("q", "k", "v", "do", "lse", "delta")}
+    return _packed(book, cu_q, cu_k, tensors, given)
+
+
 def activation(x: Array, function: str = "none", **_: Any) -> Outputs:
     return {"y": ACTIVATIONS[function](x)}
 

@@ -604,9 +604,7 @@ def attention_varlen_backward(
     constants: dict[str, Any] = {"scale": _scale(scale, x), "left": left, "right": right, **(tune or {})}
     launch(kernels.attention_delta, o3[None], do3[None], delta[None], _raised(dlse, 1), on=on)
     given = (q3, k3, v3, cu_q, cu_k)
-    launch(
-        kernels.attention_varlen_backward_kv, *given, max_k, do3, lse, delta, dk, dv, on=on, **constants
-    )
+    launch(kernels.attention_varlen_backward_kv, *given, max_k, do3, lse, delta, dk, dv, on=on, **constants)
     launch(kernels.attention_varlen_backward_q, *given, max_q, do3, lse, delta, dq, on=on, **constants)
     return grads[0], grads[1], grads[2]
 
@@ -626,7 +624,9 @@ def packed(
     _expect(_array(cu_k, "cu_k", INDICES, ndim=1), "cu_k", bounds.shape, f"cu_q of shape {bounds.shape}")
     for name, n in most.items():
         if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
-            raise ArgumentError(f"{name} is {n!r}", hint="it is a Python integer, the length of the longest sequence")
+            raise ArgumentError(
+                f"{name} is {n!r}", hint="it is a Python integer, the length of the longest sequence"
+            )
     return x, z
 
 

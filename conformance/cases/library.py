@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ def cases() -> Iterator[Case]:
     yield from _attentions()
     yield from _backward()
     yield from _decoding()
+    yield from _varlen()
     yield from _pointwise()
     yield from _sequences()
 
@@ -419,6 +421,66 @@ def _gradient(kernel: str, dtype: DType, shape: tuple[int, ...], window: dict):
     return make
 
 
+# Packed sequences. (H, Hk, D, Dv), lengths of queries and of keys, window.
+
+VARLEN = [
+    ((1, 1, 32, 32), ((40, 70, 9), (40, 70, 9)), (None, 0)),
+    ((4, 2, 40, 24), ((33, 0, 65), (20, 50, 66)), (None, None)),  # without queries
+    ((2, 1, 64, 64), ((10, 30, 1), (0, 17, 80)), (None, 0)),  # without keys, and fewer or more of them
+    ((2, 2, 16, 16), ((130, 3), (130, 70)), (20, 0)),  # a causal window
+    ((1, 1, 128, 128), ((31, 60), (70, 60)), (10, 30)),
+]
+
+
+def _varlen() -> Iterator[Case]:
+    names = ("attention_varlen_forward", "attention_varlen_backward_kv", "attention_varlen_backward_q")
+    for dtype in FLOATS:
+        for name in names:
+            kernel = getattr(kernels, name)
+            for shape, lengths, (left, right) in VARLEN:
+                window = {"scale": shape[2] ** -0.5, "left": left, "right": right}
+                pairs = sum(nq * nk for nq, nk in zip(*lengths, strict=True))
+                detail = f"{dtype}/{_by(shape)}/{'-'.join(map(_by, lengths))}/{left}:{right}"
+                make = _packed(name, dtype, shape, lengths, window)
+                yield _case(kernel, detail, make, 8.0 * shape[0] * shape[2] * pairs, **window)
+            window = {"scale": 0.25, "left": None, "right": 0}
+            shape, lengths = (2, 1, 16, 16), ((20, 35), (33, 35))
+            case = _case(
+                kernel, f"{dtype}/apart", _packed(name, dtype, shape, lengths, window, 5), 1e5, **window
+            )
+            yield dataclasses.replace(case, textbook=None)  # which would have all of the results written
+
+
+def _packed(
+    name: str, dtype: DType, shape: tuple[int, ...], lengths: tuple[tuple[int, ...], ...], window: dict, apart: int = 0
+):  # fmt: skip
+    """apart: rows of NaN before the first sequence and after the last one, which are nobody's."""
+    h, hk, d, dv = shape
+
+    def make(rng):
+        cu_q, cu_k = (apart + np.cumsum((0, *x), dtype=np.int32) for x in lengths)
+        tq, tk = cu_q[-1] + apart, cu_k[-1] + apart
+        q, k, v, do = (normal(rng, s, dtype) for s in ((h, tq, d), (hk, tk, d), (hk, tk, dv), (h, tq, dv)))
+        book = textbook.attention_varlen_forward(
+            *(x.astype(np.float64) for x in (q, k, v)), cu_q, cu_k, 0, **window
+        )
+        lse, delta = np.full((2, h, tq), np.nan, np.float32)
+        mine = slice(apart, tq - apart)
+        lse[:, mine], delta[:, mine] = book["lse"], (book["o"] * do[:, mine].astype(np.float64)).sum(-1)
+        for x in (q, k, v, do) if apart else ():
+            x[:, :apart], x[:, -apart:] = np.nan, np.nan
+        args = {"q": In(q), "k": In(k), "v": In(v), "cu_q": In(cu_q), "cu_k": In(cu_k)}
+        most_q, most_k = (max(x) for x in lengths)
+        if name == "attention_varlen_forward":
+            return {**args, "most_q": most_q, "o": Out(dtype, (h, tq, dv)), "lse": Out(F32, (h, tq))}
+        args |= {"do": In(do), "lse": In(lse), "delta": In(delta)}
+        if name == "attention_varlen_backward_q":
+            return {**args, "most_q": most_q, "dq": Out(dtype, q.shape)}
+        return {**args, "most_k": most_k, "dk": Out(dtype, k.shape), "dv": Out(dtype, v.shape)}
+
+    return make
+
+
 # Decoding. (B, Hk, group, queries, N, D, Dv), lengths, parts, window. Pages hold what the lengths say, the rest is NaN.
 
 DECODING = [
@@ -449,7 +511,9 @@ def _decoding() -> Iterator[Case]:
             def combined(rng, dtype=dtype, parts=parts):
                 lse = normal(rng, (parts, 2, 3, 2), F32, 5.0)
                 lse[rng.random(lse.shape) < 0.3], lse[:, 1, 1] = -np.inf, -np.inf
-                o = np.where(np.isinf(lse)[..., None], 0, normal(rng, (*lse.shape, 40), F32)).astype(np.float32)
+                o = np.where(np.isinf(lse)[..., None], 0, normal(rng, (*lse.shape, 40), F32)).astype(
+                    np.float32
+                )
                 outs = {"o": Out(dtype, (2, 3, 2, 40)), "lse": Out(F32, (2, 3, 2))}
                 return {"parts": In(o), "part_lse": In(lse), **outs}
 
