@@ -56,8 +56,8 @@ ATTENDED = (*FLOATS, *FLOAT8)  # what attention takes
 INDICES = (int32,)  # of lengths, bounds of sequences and pages
 #: Keys of a part, at least, where attention splits them among programs; and parts, at most.
 PART_KEYS, PARTS = 256, 128
-#: Programs of one processor at a time that the number of parts reckons with.
-RESIDENT_PROGRAMS = 2
+#: What the number of parts reckons with: programs of one processor at a time, and queries of one program.
+RESIDENT_PROGRAMS, TILE_ROWS = 2, 64
 #: Keys of a page are a multiple of this.
 PAGE_STEP = 16
 #: Rows of up to this many elements are held in one tile.
@@ -459,7 +459,7 @@ def attention_decode(
     heads of a group and their queries read keys and values once. If they are not evenly spaced in q, that is copied first.
     The other arguments, and the results, are those of `attention`.
     """
-    x, y, dv = _decoded(q, k, v, lengths, table)
+    x, y, dv = decoded(q, k, v, lengths, table)
     left, right = span(causal, window)
     (b, h, nq, _), (hk, keys) = x.shape, y
     o = _output(
@@ -468,9 +468,8 @@ def attention_decode(
     lse = _output(None, q, (b, h, nq), float32) if return_lse else None
     group = h // max(hk, 1)
     grouped = (b, hk, group * nq)
-    rows = min(max(16, 1 << max(grouped[2] - 1, 0).bit_length()), 64)
     if splits is None:
-        splits = _parts(b * hk * -(-grouped[2] // rows), keys, choose_target({"q": x}, on))
+        splits = _parts(b * hk * -(-grouped[2] // TILE_ROWS), keys, choose_target({"q": x}, on))
     elif isinstance(splits, bool) or not isinstance(splits, int) or splits < 1:
         raise ArgumentError(f"splits is {splits!r}", hint="it is an integer of at least 1")
     if not _rows_merge(x, group):
@@ -485,7 +484,13 @@ def attention_decode(
     whole = splits == 1 and _rows_merge(out_array, group)
     parts = o if whole else _output(None, q, (splits, b, h, nq, dv), float32)
     part_lse = lse if whole else _output(None, q, (splits, b, h, nq), float32)
-    constants: dict[str, Any] = {"scale": _scale(scale, x), "queries": nq, "left": left, "right": right}
+    constants: dict[str, Any] = {
+        "scale": _scale(scale, x),
+        "queries": nq,
+        "left": left,
+        "right": right,
+        **(tune or {}),
+    }
     launch(
         kernels.attention_split,
         q.reshape((*grouped, x.shape[3])),
@@ -496,14 +501,14 @@ def attention_decode(
         lengths,
         table,
         on=on,
-        **{**constants, "BM": rows, **(tune or {})},
+        **constants,
     )
     if not whole:
         launch(kernels.attention_combine, parts, part_lse, o, lse, on=on)
     return (o, lse) if return_lse else o
 
 
-def _decoded(
+def decoded(
     q: Array, k: Array, v: Array, lengths: Array, table: Array
 ) -> tuple[TensorArg, tuple[int, int], int]:
     """q described, how many key heads there are and keys of a sequence at most, and the width of v, once all fit together."""

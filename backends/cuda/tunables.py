@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from kittens.arguments import TensorArg
-from kittens.codegen.rows import ELEMENTS, whole_rows
+from kittens.codegen.rows import ELEMENTS, query_rows, whole_rows
 from kittens.targets import Target
 
 #: Elements of whole rows that one program takes where others are faster than what serves everywhere.
@@ -35,11 +35,14 @@ def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str,
     if kernel == "matmul":
         a, b = arguments["a"], arguments["b"]
         return _matmul_by_engine(arguments) if engine and _copied(a, b) else _matmul(a, b)
+    if kernel == "attention_split":
+        return _split(arguments["q"], arguments["v"])
     if kernel.startswith("attention_") and "q" in arguments:
         q, v = arguments["q"], arguments["v"]
         mapped = [arguments[n] for n in ("q", "k", "v", "do") if n in arguments]
         found = _attention_by_engine(kernel, q, arguments["k"], v) if engine and _copied(*mapped) else {}
-        return found or _attention(kernel, max(q.shape[-1], v.shape[-1]), q.dtype.bytes)
+        dense = kernel.replace("_varlen", "")
+        return found or _attention(dense, max(q.shape[-1], v.shape[-1]), q.dtype.bytes)
     if kernel == "rotary":
         return {"BM": 16, "PARTS": 2}
     if kernel in _WIDE and arguments[_WIDE[kernel][0]].shape[-1] >= _WIDE[kernel][1].get("BN", 0):
@@ -164,8 +167,22 @@ def _attention(kernel: str, width: int, itemsize: int) -> dict[str, int]:
     return {"BM": 64, "BN": 32} if row_bytes == 512 and itemsize == 2 else {}
 
 
+#: Bytes of keys in a block: with those of values, and three blocks ahead of the one at work, programs are small enough that
+#: some share a processor, and have enough under way together.
+_BLOCK_BYTES = 8192
+
+
+def _split(q: TensorArg, v: TensorArg) -> dict[str, int]:
+    row_bytes = max(q.shape[-1], v.shape[-1]) * q.dtype.bytes
+    return {
+        "BM": query_rows(q, 64 if row_bytes <= 512 else 16),
+        "BN": max(16, min(64, _BLOCK_BYTES // row_bytes // 16 * 16)),
+    }
+
+
 #: Worth trying beside what the kernels list, by kernel and tunable.
 CANDIDATES: dict[str, dict[str, tuple[int, ...]]] = {
     "matmul": {"BM": (32, 192), "BN": (32, 192)},
     "attention_forward": {"BM": (192, 256), "BN": (96, 256)},
+    "attention_split": {"BN": (16,)},
 }

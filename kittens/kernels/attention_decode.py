@@ -27,11 +27,12 @@ def key_loader(x, table, b, hk, n, BN, width):
         rows = x[b, hk] if n is None else x[b, hk][:n]
         return lambda j: kt.load(rows, (j, 0), (BN, width))
     page = kt.static(x.shape[1])
+    blocks = page // BN
 
     def block(j):
-        number = j * BN // page
+        number, place = (j, 0) if blocks == 1 else (j // blocks, j % blocks)
         rows = x[kt.load(table[b, number]), :, hk][: n - number * page]
-        return kt.load(rows, (j - number * (page // BN), 0), (BN, width))
+        return kt.load(rows, (place, 0), (BN, width))
 
     return block
 
