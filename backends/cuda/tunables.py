@@ -37,12 +37,13 @@ def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str,
         return _matmul_by_engine(arguments) if engine and _copied(a, b) else _matmul(a, b)
     if kernel == "attention_split":
         return _split(arguments["q"], arguments["v"])
+    if kernel.startswith("attention_varlen_"):
+        return _varlen(kernel, arguments["q"], arguments["v"])
     if kernel.startswith("attention_") and "q" in arguments:
         q, v = arguments["q"], arguments["v"]
         mapped = [arguments[n] for n in ("q", "k", "v", "do") if n in arguments]
         found = _attention_by_engine(kernel, q, arguments["k"], v) if engine and _copied(*mapped) else {}
-        dense = kernel.replace("_varlen", "")
-        return found or _attention(dense, max(q.shape[-1], v.shape[-1]), q.dtype.bytes)
+        return found or _attention(kernel, max(q.shape[-1], v.shape[-1]), q.dtype.bytes)
     if kernel == "rotary":
         return {"BM": 16, "PARTS": 2}
     if kernel in _WIDE and arguments[_WIDE[kernel][0]].shape[-1] >= _WIDE[kernel][1].get("BN", 0):
@@ -165,6 +166,21 @@ def _attention(kernel: str, width: int, itemsize: int) -> dict[str, int]:
     if row_bytes > 512:
         return {"BM": 32, "BN": 32}
     return {"BM": 64, "BN": 32} if row_bytes == 512 and itemsize == 2 else {}
+
+
+def _varlen(kernel: str, q: TensorArg, v: TensorArg) -> dict[str, int]:
+    """The largest that compile without spills, as for dense tensors; where sequences begin takes registers too."""
+    width, itemsize = max(q.shape[-1], v.shape[-1]), q.dtype.bytes
+    if kernel == "attention_varlen_backward_kv" and itemsize == 2 and width not in (64, 128):
+        return {"BM": 32, "BN": 64}
+    if kernel == "attention_varlen_backward_q" and itemsize == 2 and width not in (64, 128):
+        return {"BM": 64, "BN": 32}
+    narrow = {
+        "attention_varlen_backward_kv": 128,
+        "attention_varlen_backward_q": 64,
+        "attention_varlen_forward": 80,
+    }
+    return {"BM": 64, "BN": 32 if width > (narrow[kernel] if itemsize == 4 else 128) else 64}
 
 
 #: Bytes of keys in a block: with those of values, and three blocks ahead of the one at work, programs are small enough that

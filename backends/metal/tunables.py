@@ -60,7 +60,7 @@ def _backward_q(arguments: dict[str, Any]) -> dict[str, int]:
 
 def _split(arguments: dict[str, Any]) -> dict[str, int]:
     _, row = _heads(arguments)
-    rows = query_rows(arguments["q"], 64 if row <= 512 else 16)
+    rows = query_rows(arguments["q"], 64 if row <= 256 else 32 if row <= 512 else 16)
     return {"BM": rows, "BN": 32 if row <= 256 or (rows > 16 and row <= 512) else 16}
 
 
