@@ -172,7 +172,7 @@ def _varlen(kernel: str, q: TensorArg, v: TensorArg) -> dict[str, int]:
     """The largest that compile without spills, as for dense tensors; where sequences begin takes registers too."""
     width, itemsize = max(q.shape[-1], v.shape[-1]), q.dtype.bytes
     if kernel == "attention_varlen_backward_kv" and itemsize == 2 and width not in (64, 128):
-        return {"BM": 32, "BN": 64}
+        return {"BM": 32, "BN": 64 if width < 128 else 32}
     if kernel == "attention_varlen_backward_q" and itemsize == 2 and width not in (64, 128):
         return {"BM": 64, "BN": 32}
     narrow = {
