@@ -164,6 +164,13 @@ def _constant(value: float, name: str, low: float, high: float, *, open_low: boo
     return float(value)
 
 
+def _count(n: Any, name: str, least: int) -> int:
+    """A number of things, as a Python integer."""
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < least:
+        raise ArgumentError(f"{name} is {n!r}", hint=f"it is a Python integer of at least {least}")
+    return int(n)
+
+
 def _merges(array: TensorArg, keep: int) -> bool:
     """Whether the axes before the `keep` last ones can be viewed as one."""
     axes = list(zip(array.shape, array.strides, strict=True))[: array.ndim - keep]
@@ -459,26 +466,26 @@ def attention_decode(
     heads of a group and their queries read keys and values once. If they are not evenly spaced in q, that is copied first.
     The other arguments, and the results, are those of `attention`.
     """
-    x, y, dv = decoded(q, k, v, lengths, table)
+    x, hk, keys, dv = decoded(q, k, v, lengths, table)
     left, right = span(causal, window)
-    (b, h, nq, _), (hk, keys) = x.shape, y
+    b, h, nq, _ = x.shape
     o = _output(
         out, q, (b, h, nq, dv), dtype or (bfloat16 if x.dtype.is_float8 else x.dtype), (*FLOATS, *FLOAT8)
     )
     lse = _output(None, q, (b, h, nq), float32) if return_lse else None
     group = h // max(hk, 1)
     grouped = (b, hk, group * nq)
-    if splits is None:
+    if splits is not None:
+        splits = _count(splits, "splits", 1)
+    else:
         splits = _parts(b * hk * -(-grouped[2] // TILE_ROWS), keys, choose_target({"q": x}, on))
-    elif isinstance(splits, bool) or not isinstance(splits, int) or splits < 1:
-        raise ArgumentError(f"splits is {splits!r}", hint="it is an integer of at least 1")
+    rows = q
     if not _rows_merge(x, group):
-        room = empty(q, x.shape, x.dtype)
-        if room is None:
+        rows = empty(q, x.shape, x.dtype)
+        if rows is None:
             raise ArgumentError(f"the queries of a group (strides {x.strides}) are not evenly spaced",
                                 hint="pass a contiguous copy of q")  # fmt: skip
-        launch(kernels.copy, q, room, on=on)
-        q = room
+        launch(kernels.copy, q, rows, on=on)
     out_array = adopt(o, "out")
     assert isinstance(out_array, TensorArg)
     whole = splits == 1 and _rows_merge(out_array, group)
@@ -493,7 +500,7 @@ def attention_decode(
     }
     launch(
         kernels.attention_split,
-        q.reshape((*grouped, x.shape[3])),
+        rows.reshape((*grouped, x.shape[3])),
         k,
         v,
         parts.reshape((splits, *grouped, dv)),
@@ -508,9 +515,7 @@ def attention_decode(
     return (o, lse) if return_lse else o
 
 
-def decoded(
-    q: Array, k: Array, v: Array, lengths: Array, table: Array
-) -> tuple[TensorArg, tuple[int, int], int]:
+def decoded(q: Array, k: Array, v: Array, lengths: Array, table: Array) -> tuple[TensorArg, int, int, int]:
     """q described, how many key heads there are and keys of a sequence at most, and the width of v, once all fit together."""
     x = _array(q, "q", ATTENDED, ndim=4)
     b = x.shape[0]
@@ -518,7 +523,7 @@ def decoded(
         _expect(_array(lengths, "lengths", INDICES, ndim=1), "lengths", (b,), f"q of shape {x.shape}")
     if table is None:
         _, y = heads(q, k, v, ATTENDED)
-        return x, y.shape[1:3], y.shape[3]
+        return x, y.shape[1], y.shape[2], y.shape[3]
     if lengths is None:
         raise ArgumentError("table is given and lengths is not", hint="say how many keys each sequence has")
     pages = _array(table, "table", INDICES, ndim=2)
@@ -532,7 +537,7 @@ def decoded(
             f"pages of {y.shape[1]} keys (k has shape {y.shape})",
             hint=f"they have a multiple of {PAGE_STEP}, and k is (pages, page, heads, width)",
         )
-    return x, (y.shape[2], y.shape[1] * pages.shape[1]), z.shape[3]
+    return x, y.shape[2], y.shape[1] * pages.shape[1], z.shape[3]
 
 
 def _rows_merge(x: TensorArg, group: int) -> bool:
@@ -571,7 +576,7 @@ def attention_varlen(
     device: bounds are cut to what there is, rows of a sequence beyond its first max_q (up to whole tiles) are not computed.
     The other arguments are those of `attention`.
     """
-    x, y = packed(q, k, v, cu_q, cu_k, ATTENDED, max_q=max_q)
+    x, y = packed(ATTENDED, q, k, v, cu_q, cu_k, max_q=max_q)
     left, right = span(causal, window)
     kind = dtype or (bfloat16 if x.dtype.is_float8 else x.dtype)
     o = _output(out, q, (*x.shape[:-1], y.shape[-1]), kind, (*FLOATS, *FLOAT8))
@@ -593,7 +598,7 @@ def attention_varlen_backward(
     max_k: how many keys a sequence has at most. The other arguments are those of `attention_varlen`; floats only. Results
     are equal from run to run, and not set where there is no sequence.
     """
-    x, y = packed(q, k, v, cu_q, cu_k, FLOATS, max_q=max_q, max_k=max_k)
+    x, y = packed(FLOATS, q, k, v, cu_q, cu_k, max_q=max_q, max_k=max_k)
     left, right = span(causal, window)
     for name, t in (("o", o), ("do", do)):
         wanted = (*x.shape[:-1], y.shape[-1])
@@ -615,7 +620,7 @@ def attention_varlen_backward(
 
 
 def packed(
-    q: Array, k: Array, v: Array, cu_q: Array, cu_k: Array, dtypes: Sequence[DType], **most: Any
+    dtypes: Sequence[DType], q: Array, k: Array, v: Array, cu_q: Array, cu_k: Array, **most: Any
 ) -> tuple[TensorArg, TensorArg]:
     """q and v described, once all that makes packed sequences fits together."""
     x = _array(q, "q", dtypes, ndim=3)
@@ -628,10 +633,7 @@ def packed(
         raise ShapeError("cu_q is empty", hint="it has one number more than there are sequences, the first 0")
     _expect(_array(cu_k, "cu_k", INDICES, ndim=1), "cu_k", bounds.shape, f"cu_q of shape {bounds.shape}")
     for name, n in most.items():
-        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
-            raise ArgumentError(
-                f"{name} is {n!r}", hint="it is a Python integer, the length of the longest sequence"
-            )
+        _count(n, name, 0)
     return x, z
 
 

@@ -235,7 +235,7 @@ def _backward_fake(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, ..
 def _varlen_fake(
     q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *_: Any
 ) -> tuple[Tensor, Tensor]:
-    ops.packed(*map(_described, (q, k, v, cu_q, cu_k)), ops.ATTENDED)
+    ops.packed(ops.ATTENDED, *map(_described, (q, k, v, cu_q, cu_k)))
     return _result(q, v), q.new_empty((q.shape[1], q.shape[0]), dtype=torch.float32)
 
 

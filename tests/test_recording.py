@@ -80,7 +80,7 @@ CASES: list[tuple[str, Any]] = [
     ),
     ("attention_decode", lambda: ((heads(), heads(), heads()), {"splits": 1, "causal": True})),
     ("attention_decode", lambda: ((heads(1), heads(700), heads(700)), {"return_lse": True})),
-    ("attention_decode", lambda: ((heads(2, 4).swapaxes(1, 2), heads(9, 2), heads(9, 2)), {"splits": 2})),
+    ("attention_decode", lambda: ((heads(4, 2).swapaxes(1, 2), heads(9, 2), heads(9, 2)), {"splits": 2})),
     (
         "attention_decode",
         lambda: (

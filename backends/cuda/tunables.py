@@ -168,19 +168,28 @@ def _attention(kernel: str, width: int, itemsize: int) -> dict[str, int]:
     return {"BM": 64, "BN": 32} if row_bytes == 512 and itemsize == 2 else {}
 
 
+#: For packed sequences, by kernel and bytes of an element: (heads up to so wide, BM, BN), in order; the largest that compile
+#: without spills. Where a sequence begins takes registers, so that these differ from those of dense tensors.
+_VARLEN: dict[str, dict[int, tuple[tuple[int, int, int], ...]]] = {
+    "attention_varlen_forward": {
+        2: ((128, 64, 64), (256, 64, 32)),
+        4: ((80, 64, 64), (160, 64, 32), (192, 64, 64), (256, 64, 32)),
+    },
+    "attention_varlen_backward_kv": {
+        2: ((63, 32, 64), (64, 64, 64), (127, 32, 64), (128, 64, 64), (191, 16, 64), (256, 64, 32)),
+        4: ((128, 64, 64), (192, 64, 32), (256, 32, 32)),
+    },
+    "attention_varlen_backward_q": {
+        2: ((63, 64, 32), (64, 64, 64), (127, 64, 32), (175, 64, 64), (256, 64, 32)),
+        4: ((64, 64, 64), (128, 64, 32), (160, 32, 32), (192, 64, 32), (256, 32, 16)),
+    },
+}
+
+
 def _varlen(kernel: str, q: TensorArg, v: TensorArg) -> dict[str, int]:
-    """The largest that compile without spills, as for dense tensors; where sequences begin takes registers too."""
-    width, itemsize = max(q.shape[-1], v.shape[-1]), q.dtype.bytes
-    if kernel == "attention_varlen_backward_kv" and itemsize == 2 and width not in (64, 128):
-        return {"BM": 32, "BN": 64 if width < 128 else 32}
-    if kernel == "attention_varlen_backward_q" and itemsize == 2 and width not in (64, 128):
-        return {"BM": 64, "BN": 32}
-    narrow = {
-        "attention_varlen_backward_kv": 128,
-        "attention_varlen_backward_q": 64,
-        "attention_varlen_forward": 80,
-    }
-    return {"BM": 64, "BN": 32 if width > (narrow[kernel] if itemsize == 4 else 128) else 64}
+    width, sizes = max(q.shape[-1], v.shape[-1]), _VARLEN[kernel][max(q.dtype.bytes, 2)]
+    _, rows, columns = next((s for s in sizes if width <= s[0]), sizes[-1])
+    return {"BM": rows, "BN": columns}
 
 
 #: Bytes of keys in a block: with those of values, and three blocks ahead of the one at work, programs are small enough that
