@@ -48,10 +48,19 @@ _ATTENTION: dict[str, dict[str, _Sizes]] = {
         "attention_forward": ((128, 64, 32), (256, 64, 32), (512, 32, 16), (1024, 16, 16)),
         "attention_backward_q": ((128, 64, 32), (256, 32, 32), (512, 32, 16), (768, 16, 16), (1024, 8, 8)),
         "attention_backward_kv": ((64, 32, 32), (512, 16, 32)),
+        "attention_varlen_forward": ((128, 64, 32), (256, 32, 32), (512, 32, 16), (1024, 16, 16)),
         "attention_backward_kv float32": ((384, 16, 32), (512, 8, 16), (768, 16, 16), (1024, 8, 8)),
     },
     "gfx1201": {
-        "attention_split": ((128, 64, 64), (256, 64, 32), (384, 32, 32), (512, 32, 16), (1024, 16, 16)),
+        "attention_split": ((128, 64, 32), (256, 32, 32), (512, 32, 16), (1024, 16, 16)),
+        "attention_varlen_backward_kv": ((64, 64, 32), (192, 32, 32), (512, 16, 32)),
+        "attention_varlen_backward_kv float32": (
+            (128, 32, 32),
+            (256, 16, 32),
+            (512, 8, 16),
+            (768, 16, 16),
+            (1024, 8, 8),
+        ),
         "attention_forward": ((128, 64, 64), (256, 32, 32), (512, 32, 16), (1024, 16, 16)),
         "attention_backward_q": ((128, 64, 32), (256, 32, 32), (512, 32, 16), (768, 16, 16), (1024, 8, 8)),
         "attention_backward_kv": ((64, 64, 32), (128, 64, 64), (256, 32, 64), (512, 16, 32)),
@@ -74,7 +83,9 @@ def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str,
     arch = target.arch or DEFAULT
     if kernel == "matmul":
         return _matmul(arch, arguments["a"], arguments["b"])
-    kernel = kernel.replace("_varlen", "")
+    kernel = (
+        kernel if kernel in _ATTENTION[arch] else kernel.replace("_varlen", "")
+    )  # as dense tensors, unless it spills
     if kernel not in _ATTENTION[arch]:
         return whole_rows(kernel, arguments)
     q, v = arguments["q"], arguments["v"]
