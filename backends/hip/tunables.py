@@ -48,6 +48,13 @@ _ATTENTION: dict[str, dict[str, _Sizes]] = {
         "attention_forward": ((128, 64, 32), (256, 64, 32), (512, 32, 16), (1024, 16, 16)),
         "attention_backward_q": ((128, 64, 32), (256, 32, 32), (512, 32, 16), (768, 16, 16), (1024, 8, 8)),
         "attention_backward_kv": ((64, 32, 32), (512, 16, 32)),
+        "attention_varlen_backward_kv float32": (
+            (256, 32, 64),
+            (384, 16, 32),
+            (512, 8, 16),
+            (768, 16, 16),
+            (1024, 8, 8),
+        ),
         "attention_varlen_forward": ((128, 64, 32), (256, 32, 32), (512, 32, 16), (1024, 16, 16)),
         "attention_backward_kv float32": ((384, 16, 32), (512, 8, 16), (768, 16, 16), (1024, 8, 8)),
     },
@@ -55,8 +62,8 @@ _ATTENTION: dict[str, dict[str, _Sizes]] = {
         "attention_split": ((128, 64, 32), (256, 32, 32), (512, 32, 16), (1024, 16, 16)),
         "attention_varlen_backward_kv": ((64, 64, 32), (192, 32, 32), (512, 16, 32)),
         "attention_varlen_backward_kv float32": (
-            (128, 32, 32),
-            (256, 16, 32),
+            (256, 32, 64),
+            (384, 32, 32),
             (512, 8, 16),
             (768, 16, 16),
             (1024, 8, 8),
@@ -83,15 +90,15 @@ def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str,
     arch = target.arch or DEFAULT
     if kernel == "matmul":
         return _matmul(arch, arguments["a"], arguments["b"])
-    kernel = (
-        kernel if kernel in _ATTENTION[arch] else kernel.replace("_varlen", "")
-    )  # as dense tensors, unless it spills
-    if kernel not in _ATTENTION[arch]:
+    table, dense = _ATTENTION[arch], kernel.replace("_varlen", "")
+    if dense not in table:
         return whole_rows(kernel, arguments)
     q, v = arguments["q"], arguments["v"]
-    sizes = _ATTENTION[arch].get(f"{kernel} {q.dtype}", _ATTENTION[arch][kernel])
+    # Packed sequences take the tiles of dense tensors, unless those spill.
+    names = (f"{kernel} {q.dtype}", kernel, f"{dense} {q.dtype}", dense)
+    sizes = next(table[name] for name in names if name in table)
     bytes_of_row = max(q.shape[-1], v.shape[-1]) * q.dtype.bytes
-    if arch == "gfx950" and kernel == "attention_forward" and bytes_of_row <= 256 and q.shape[-2] >= 512:
+    if arch == "gfx950" and dense == "attention_forward" and bytes_of_row <= 256 and q.shape[-2] >= 512:
         return {"BM": 256, "BN": 64}  # two groups of lanes on each SIMD, 32 rows each
     _, rows, columns = next((s for s in sizes if bytes_of_row <= s[0]), sizes[-1])
     if kernel == "attention_split":
