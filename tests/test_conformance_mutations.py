@@ -194,7 +194,7 @@ def test_a_wrong_implementation_is_caught_by_the_judge(name: str) -> None:
 
 @pytest.mark.parametrize("where", ["<", "- 1 <="])
 def test_an_off_by_one_causal_mask_is_caught(where: str) -> None:
-    names = dict(vars(sys.modules["kittens.kernels.attention"]))
+    names = {**vars(sys.modules["kittens.kernels.masks"]), **vars(sys.modules["kittens.kernels.attention"])}
     helper = textwrap.dedent(inspect.getsource(names["within_reach"]))
     assert "key <= position + right" in helper
     exec(helper.replace("key <= position + right", f"key {where} position + right"), names)

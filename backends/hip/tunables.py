@@ -50,7 +50,7 @@ _ATTENTION: dict[str, dict[str, _Sizes]] = {
         "attention_backward_kv": ((64, 32, 32), (512, 16, 32)),
         "attention_varlen_backward_kv float32": (
             (256, 32, 64),
-            (384, 16, 32),
+            (384, 32, 32),
             (512, 8, 16),
             (768, 16, 16),
             (1024, 8, 8),

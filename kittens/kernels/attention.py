@@ -11,39 +11,13 @@ from __future__ import annotations
 import math
 
 import kittens as kt
+from kittens.kernels.masks import key_blocks, visible
 from kittens.kernels.softmaxes import LOG2E, finite_or_zero
 from kittens.kernels.stacks import head_width
 
 #: How far, to base 2, scores may exceed what is subtracted from them: probabilities are at most 2^SLACK before they are
 #: divided by their sum. The maximum need not follow every step, and sums are seldom scaled.
 SLACK = 8.0
-
-
-def key_blocks(i, nq, nk, left, right, BM, BN):
-    """The range lo, hi of the blocks of keys that some query of block i sees."""
-    lo, hi = 0, kt.cdiv(nk, BN)
-    if left is not None:
-        lo = kt.maximum(i * BM + (nk - nq - left), 0) // BN
-    if right is not None:
-        hi = kt.minimum(kt.cdiv(kt.maximum((i + 1) * BM + (nk - nq + right), 0), BN), hi)
-    return lo, hi
-
-
-def visible(s, i, j, nq, nk, left, right):
-    """The scores s of query block i and key block j; -inf where the query does not see the key."""
-    return within_reach(s, kt.rows(i, s.shape[0]) + (nk - nq), j, nk, left, right)
-
-
-def within_reach(s, position, j, nk, left, right):
-    """The scores s of queries at these positions and key block j; -inf where the query does not see the key."""
-    key = kt.cols(j, s.shape[1])
-    if right is None or right > 0:  # else the bound on the right says it
-        s = kt.where(key < nk, s, -kt.inf)
-    if left is not None:
-        s = kt.where(key >= position - left, s, -kt.inf)
-    if right is not None:
-        s = kt.where(key <= position + right, s, -kt.inf)
-    return s
 
 
 def attend(q_tile, keys, values, seen, blocks, scale, v):

@@ -12,7 +12,7 @@ queries of all heads of the group, `attention_backward_q` runs over query blocks
 from __future__ import annotations
 
 import kittens as kt
-from kittens.kernels.attention import key_blocks, visible
+from kittens.kernels.masks import key_blocks, visible
 from kittens.kernels.softmaxes import LOG2E
 from kittens.kernels.stacks import head_width, wide
 

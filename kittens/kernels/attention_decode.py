@@ -16,7 +16,8 @@ from __future__ import annotations
 import math
 
 import kittens as kt
-from kittens.kernels.attention import attend, key_blocks, within_reach
+from kittens.kernels.attention import attend
+from kittens.kernels.masks import key_blocks, within_reach
 from kittens.kernels.softmaxes import LOG2E, finite_or_zero
 from kittens.kernels.stacks import head_width
 

@@ -10,8 +10,9 @@ do nothing. Each gradient is summed by one program in a fixed order, so results 
 from __future__ import annotations
 
 import kittens as kt
-from kittens.kernels.attention import attend, key_blocks, visible
+from kittens.kernels.attention import attend
 from kittens.kernels.attention_backward import log2_normaliser, query_blocks
+from kittens.kernels.masks import key_blocks, visible
 from kittens.kernels.softmaxes import LOG2E
 from kittens.kernels.stacks import head_width
 
