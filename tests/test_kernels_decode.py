@@ -65,15 +65,15 @@ MASKS = [{}, {"causal": True}, {"window": (30, 2)}, {"window": 9, "causal": True
 
 
 @pytest.mark.parametrize("kw", MASKS, ids=str)
-@pytest.mark.parametrize("page", [0, 16, 48, 256])
-@pytest.mark.parametrize("splits", [None, 1, 5])
+@pytest.mark.parametrize("page", [0, 16, 48])
+@pytest.mark.parametrize("splits", [1, 5])
 def test_masks_pages_and_parts(kw, page, splits):
     check(*inputs(F32, 3, 4, 2, 3, 130, 16), (130, 0, 65), kw, page, splits)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("heads", [(1, 1), (8, 2), (6, 6), (40, 1)], ids=str)
-@pytest.mark.parametrize("queries", [1, 2, 8])
+@pytest.mark.parametrize("queries", [1, 8])
 def test_groups_of_heads_and_queries(heads, queries, dtype):
     check(*inputs(dtype, 2, *heads, queries, 90, 24, 40), (90, 31), {"causal": True}, splits=3)
 

@@ -336,6 +336,12 @@ ATTENTION = [
 
 
 def _attentions() -> Iterator[Case]:
+    for name in ("e4m3fn", "e5m2"):  # probabilities are rounded to them
+        dtype = BY_NAME[f"float8_{name}"]
+        for shape, right in (((1, 4, 2, 70, 100, 64, 32), 0), ((1, 2, 2, 33, 130, 128, 128), None)):
+            make, window = _attention(dtype, shape, 1.0), {"scale": 0.1, "left": None, "right": right}
+            case = _case(kernels.attention_forward, f"{dtype}/{_by(shape)}/None:{right}", make, 4e6, **window)
+            yield dataclasses.replace(case, textbook=None)  # which does not round them
     for dtype in FLOATS:
         for shape, (left, right) in ATTENTION:
             b, h, _, nq, nk, d, _ = shape
@@ -370,6 +376,7 @@ def _attentions() -> Iterator[Case]:
 
 def _attention(dtype: DType, shape: tuple[int, ...], size: float):
     b, h, hk, nq, nk, d, dv = shape
+    out = BF16 if dtype.is_float8 else dtype
 
     def make(rng):
         q, k, v = (normal(rng, s, dtype, size) for s in ((b, h, nq, d), (b, hk, nk, d), (b, hk, nk, dv)))
@@ -377,7 +384,7 @@ def _attention(dtype: DType, shape: tuple[int, ...], size: float):
             "q": In(q),
             "k": In(k),
             "v": In(v),
-            "o": Out(dtype, (b, h, nq, dv)),
+            "o": Out(out, (b, h, nq, dv)),
             "lse": Out(F32, (b, h, nq)),
         }
 
