@@ -168,6 +168,43 @@ def attention_delta(o: Array, do: Array, lse: Array, dlse: Any = None, **_: Any)
     return {"delta": (o * do).sum(-1) - (0 if dlse is None else dlse), "l2": l2}
 
 
+def attention_split(
+    q: Array, k: Array, v: Array, lengths: Any = None, table: Any = None, scale: float = 1.0, queries: int = 1,
+    left: int | None = None, right: int | None = None, BN: int = 64, parts: int = 1, **_: Any,
+) -> Outputs:  # fmt: skip
+    """Each part by itself: whole blocks of BN keys, from the first that a query sees, as many in each part."""
+    b, hk, rows, _ = q.shape
+    o, lse = np.zeros((parts, b, hk, rows, v.shape[-1])), np.full((parts, b, hk, rows), -np.inf)
+    for i in range(b):
+        if table is None:
+            n = k.shape[2] if lengths is None else int(lengths[i])
+            keys, values = k[i, :, :n], v[i, :, :n]
+        else:
+            n, page = int(lengths[i]), k.shape[1]
+            used = [int(x) for x in table[i, : -(-n // page)]]
+            keys, values = (x[used].reshape(-1, *x.shape[2:])[:n].swapaxes(0, 1) for x in (k, v))
+        position = (np.arange(rows) % queries)[:, None] + n - queries
+        first = 0 if left is None else max(n - queries - left, 0) // BN
+        share = -(-(-(-n // BN) - first) // parts)
+        for part in range(parts):
+            here = slice((first + part * share) * BN, (first + (part + 1) * share) * BN)
+            key = np.arange(n)[here]
+            seen = np.ones((rows, len(key)), bool)
+            seen &= key >= position - left if left is not None else True
+            seen &= key <= position + right if right is not None else True
+            s = np.where(seen, scale * np.einsum("hrd,hkd->hrk", q[i], keys[:, here]), -np.inf)
+            lse[part, i] = _log_sum_exp(s)
+            p = np.exp(s - np.where(np.isfinite(lse[part, i]), lse[part, i], 0.0)[..., None])
+            o[part, i] = p @ values[:, here]
+    return {"parts": o, "lse": lse}
+
+
+def attention_combine(parts: Array, part_lse: Array, **_: Any) -> Outputs:
+    lse = _log_sum_exp(np.moveaxis(part_lse, 0, -1))
+    weight = np.exp(part_lse - np.where(np.isfinite(lse), lse, 0.0))
+    return {"o": (weight[..., None] * parts).sum(0), "lse": lse}
+
+
 def _gradients(
     q: Array,
     k: Array,
@@ -206,6 +243,41 @@ def attention_backward_q(
     scale: float = 1.0, left: int | None = None, right: int | None = None, **_: Any,
 ) -> Outputs:  # fmt: skip
     return {"dq": _gradients(q, k, v, do, l2, delta, scale, left, right)["dq"]}
+
+
+#: Tensors of packed sequences whose rows are those of keys; the others' are those of queries.
+_OF_KEYS = frozenset(("k", "v", "dk", "dv"))
+
+
+def _packed(
+    book: Any, cu_q: Array, cu_k: Array, tensors: dict[str, Array], window: dict[str, Any]
+) -> Outputs:
+    """A formula of (1, H, N, ...) applied to each sequence of packed tensors (H, T, ...), results packed likewise."""
+    found: dict[str, list[Array]] = {}
+    for b in range(len(cu_q) - 1):
+        rows = {name: slice(*map(int, (cu_k if name in _OF_KEYS else cu_q)[b : b + 2])) for name in tensors}
+        for name, x in book(**{n: x[None, :, rows[n]] for n, x in tensors.items()}, **window).items():
+            found.setdefault(name, []).append(x[0])
+    return {name: np.concatenate(parts, 1) for name, parts in found.items()}
+
+
+def attention_varlen_forward(
+    q: Array, k: Array, v: Array, cu_q: Array, cu_k: Array, most_q: int, **window: Any
+) -> Outputs:
+    return _packed(attention_forward, cu_q, cu_k, {"q": q, "k": k, "v": v}, window)
+
+
+def attention_varlen_backward_kv(cu_q: Array, cu_k: Array, most_k: int, **given: Any) -> Outputs:
+    return _packed_gradients(attention_backward_kv, cu_q, cu_k, given)
+
+
+def attention_varlen_backward_q(cu_q: Array, cu_k: Array, most_q: int, **given: Any) -> Outputs:
+    return _packed_gradients(attention_backward_q, cu_q, cu_k, given)
+
+
+def _packed_gradients(book: Any, cu_q: Array, cu_k: Array, given: dict[str, Any]) -> Outputs:
+    tensors = {n: given.pop(n) for n in ("q", "k", "v", "do", "l2", "delta")}
+    return _packed(book, cu_q, cu_k, tensors, given)
 
 
 def activation(x: Array, function: str = "none", **_: Any) -> Outputs:

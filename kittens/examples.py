@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kittens.arguments import TensorArg, spec
-from kittens.dtypes import bfloat16, float32, int64
+from kittens.dtypes import bfloat16, float32, int32, int64
 from kittens.errors import ArgumentError
 from kittens.kernel import Kernel
 
@@ -39,6 +39,10 @@ def _f(*shape: int) -> TensorArg:
     return spec(float32, shape)
 
 
+def _ints(*shape: int) -> TensorArg:
+    return spec(int32, shape)
+
+
 def _labels(*shape: int) -> TensorArg:
     return spec(int64, shape)
 
@@ -48,6 +52,14 @@ _HEADS = _x(2, 16, 2048, 128)  # queries, keys or values
 _STATS = _f(2, 16, 2048)  # a number for each query
 _SCALE = {"scale": 128**-0.5, "right": 0}  # causal
 
+
+def _packed(heads: int) -> TensorArg:
+    """Packed sequences (8192, heads, 128) as kernels see them, by heads."""
+    return spec(bfloat16, (heads, 8192, 128), (128, heads * 128, 1))
+
+
+_PACKED = (*3 * (_packed(16),), *2 * (_ints(9),))  # q, k and v of eight sequences
+
 EXAMPLES: dict[str, Example] = {
     "activation": Example((_ROWS, _ROWS), {"function": "gelu"}),
     "add": Example((_ROWS, _ROWS, _ROWS)),
@@ -55,8 +67,20 @@ EXAMPLES: dict[str, Example] = {
         (_HEADS, _HEADS, _HEADS, _HEADS, _STATS, _STATS, _HEADS, _HEADS), _SCALE
     ),
     "attention_backward_q": Example((_HEADS, _HEADS, _HEADS, _HEADS, _STATS, _STATS, _HEADS), _SCALE),
+    "attention_combine": Example((_f(8, 4, 32, 1, 128), _f(8, 4, 32, 1), _x(4, 32, 1, 128), _f(4, 32, 1))),
     "attention_delta": Example((_HEADS, _HEADS, _STATS, _STATS, _STATS)),
     "attention_forward": Example((_HEADS, _HEADS, _HEADS, _HEADS, _STATS), _SCALE),
+    "attention_split": Example(
+        (_x(4, 8, 4, 128), *2 * (_x(4, 8, 8192, 128),), _f(8, 4, 8, 4, 128), _f(8, 4, 8, 4), _ints(4)),
+        {"scale": 128**-0.5},
+    ),
+    "attention_varlen_backward_kv": Example(
+        (*_PACKED, 2048, _packed(16), *2 * (_f(16, 8192),), *2 * (_packed(16),)), _SCALE
+    ),
+    "attention_varlen_backward_q": Example(
+        (*_PACKED, 2048, _packed(16), *2 * (_f(16, 8192),), _packed(16)), _SCALE
+    ),
+    "attention_varlen_forward": Example((*_PACKED, 2048, _packed(16), _f(16, 8192)), _SCALE),
     "copy": Example((_ROWS, _ROWS)),
     "cross_entropy_backward": Example((_x(4096, 32000), _labels(4096), _f(4096), _f(4096), _x(4096, 32000))),
     "cross_entropy_forward": Example((_x(4096, 32000), _labels(4096), _f(4096), _f(4096))),

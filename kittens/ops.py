@@ -54,13 +54,21 @@ Window = int | tuple[int | None, int | None] | None
 FLOATS = (float32, float16, bfloat16)
 INTEGERS = tuple(d for d in ALL if d.is_integer)
 ATTENDED = (*FLOATS, *FLOAT8)  # what attention takes
+INDICES = (int32,)  # of lengths, bounds of sequences and pages
+#: Keys of a part, at least, where attention splits them among programs; and parts, at most.
+PART_KEYS, PARTS = 256, 128
+#: What the number of parts reckons with: programs of one processor at a time, and queries of one program.
+RESIDENT_PROGRAMS, TILE_ROWS = 2, 64
+#: Keys of a page are a multiple of this.
+PAGE_STEP = 16
 #: Rows of up to this many elements are held in one tile.
 RESIDENT = 16384
 #: Rows of a multiple of this many elements get a tile of exactly their length.
 ROW_STEP = 256
 
 __all__ = [
-    "add", "attention", "attention_backward", "cross_entropy", "cross_entropy_backward",
+    "add", "attention", "attention_backward", "attention_decode", "attention_varlen",
+    "attention_varlen_backward", "cross_entropy", "cross_entropy_backward",
     "dropout_residual_layer_norm", "embedding", "gelu", "gelu_and_mul", "l2_normalize", "layer_norm",
     "matmul", "mean_pool", "relu", "rms_norm", "rotary", "silu", "silu_and_mul", "softmax",
 ]  # fmt: skip
@@ -155,6 +163,13 @@ def _constant(value: float, name: str, low: float, high: float, *, open_low: boo
             hint=f"it has to be {bounds}{'' if math.isinf(high) else f' and at most {high:g}'}, and finite",
         )
     return float(value)
+
+
+def _count(n: Any, name: str, least: int) -> int:
+    """A number of things, as a Python integer."""
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < least:
+        raise ArgumentError(f"{name} is {n!r}", hint=f"it is a Python integer of at least {least}")
+    return int(n)
 
 
 def _merges(array: TensorArg, keep: int) -> bool:
@@ -471,6 +486,197 @@ def attention_backward(
     return grads[0], grads[1], grads[2]
 
 
+@operation()
+def attention_decode(
+    q: Array, k: Array, v: Array, *, lengths: Array = None, table: Array = None, causal: bool = False,
+    window: Window = None, scale: float | None = None, splits: int | None = None, return_lse: bool = False,
+    dtype: Any = None, out: Array = None, on: On = None, tune: Tune = None,
+) -> Any:  # fmt: skip
+    """`attention` of few queries over many keys, as in decoding: q (B, H, Nq, D), k (B, Hk, N, D), v (B, Hk, N, Dv).
+
+    lengths (B,), int32: how many keys each sequence has (its queries' own included), at most N; all unless given. With a
+    table (B, most), int32, keys lie in pages: k (P, page, Hk, D), v (P, page, Hk, Dv), and row b names the pages of
+    sequence b in their order; lengths are at most most * page, and page is a multiple of 16. What lies beyond a length is
+    never read, nor are its entries of the table. Values of lengths and table are not checked: a length outside its range is
+    cut to it, a page that there is not holds zeros.
+
+    Keys are split into `splits` parts for programs of their own, unless given as many as keep the target's processors busy,
+    at most 128, and the results of these are combined. The number follows from shapes and target, so results repeat. All
+    heads of a group and their queries read keys and values once. If they are not evenly spaced in q, that is copied first.
+    The other arguments, and the results, are those of `attention`.
+    """
+    x, hk, keys, dv = decoded(q, k, v, lengths, table)
+    left, right = span(causal, window)
+    b, h, nq, _ = x.shape
+    o = _output(
+        out, q, (b, h, nq, dv), dtype or (bfloat16 if x.dtype.is_float8 else x.dtype), (*FLOATS, *FLOAT8)
+    )
+    lse = _output(None, q, (b, h, nq), float32) if return_lse else None
+    group = h // max(hk, 1)
+    grouped = (b, hk, group * nq)
+    if splits is not None:
+        splits = _count(splits, "splits", 1)
+    else:
+        splits = _parts(b * hk * -(-grouped[2] // TILE_ROWS), keys, choose_target({"q": x}, on))
+    rows = q
+    if not _rows_merge(x, group):
+        rows = empty(q, x.shape, x.dtype)
+        if rows is None:
+            raise ArgumentError(f"the queries of a group (strides {x.strides}) are not evenly spaced",
+                                hint="pass a contiguous copy of q")  # fmt: skip
+        launch(kernels.copy, q, rows, on=on)
+    out_array = adopt(o, "out")
+    assert isinstance(out_array, TensorArg)
+    whole = splits == 1 and _rows_merge(out_array, group)
+    parts = o if whole else _output(None, q, (splits, b, h, nq, dv), float32)
+    part_lse = lse if whole else _output(None, q, (splits, b, h, nq), float32)
+    constants: dict[str, Any] = {
+        "scale": _scale(scale, x),
+        "queries": nq,
+        "left": left,
+        "right": right,
+        **(tune or {}),
+    }
+    launch(
+        kernels.attention_split,
+        rows.reshape((*grouped, x.shape[3])),
+        k,
+        v,
+        parts.reshape((splits, *grouped, dv)),
+        None if part_lse is None else part_lse.reshape((splits, *grouped)),
+        lengths,
+        table,
+        on=on,
+        **constants,
+    )
+    if not whole:
+        launch(kernels.attention_combine, parts, part_lse, o, lse, on=on)
+    return (o, lse) if return_lse else o
+
+
+def decoded(q: Array, k: Array, v: Array, lengths: Array, table: Array) -> tuple[TensorArg, int, int, int]:
+    """q described, how many key heads there are and keys of a sequence at most, and the width of v, once all fit together."""
+    x = _array(q, "q", ATTENDED, ndim=4)
+    b = x.shape[0]
+    if lengths is not None:
+        _expect(_array(lengths, "lengths", INDICES, ndim=1), "lengths", (b,), f"q of shape {x.shape}")
+    if table is None:
+        _, y = heads(q, k, v, ATTENDED)
+        return x, y.shape[1], y.shape[2], y.shape[3]
+    if lengths is None:
+        raise ArgumentError("table is given and lengths is not", hint="say how many keys each sequence has")
+    pages = _array(table, "table", INDICES, ndim=2)
+    _expect(pages, "table", (b, pages.shape[1]), f"a batch of {b}")
+    y, z = _array(k, "k", (x.dtype,), ndim=4), _array(v, "v", (x.dtype,), ndim=4)
+    _expect(z, "v", (*y.shape[:-1], z.shape[-1]), f"k of shape {y.shape}")
+    _widths(x, y, z)
+    _groups(x.shape[1], y.shape[2])
+    if y.shape[1] % PAGE_STEP or not y.shape[1]:
+        raise ShapeError(
+            f"pages of {y.shape[1]} keys (k has shape {y.shape})",
+            hint=f"they have a multiple of {PAGE_STEP}, and k is (pages, page, heads, width)",
+        )
+    return x, y.shape[2], y.shape[1] * pages.shape[1], z.shape[3]
+
+
+def _rows_merge(x: TensorArg, group: int) -> bool:
+    """Whether the queries (axis 2) of the heads of a group (of axis 1) can be viewed as one axis."""
+    return group == 1 or x.shape[2] == 1 or 0 in x.shape or x.strides[1] == x.shape[2] * x.strides[2]
+
+
+def _parts(programs: int, keys: int, target: Target) -> int:
+    """Into how many parts to split keys: the fewest with which processors are as busy as they can be, less a tenth.
+
+    programs: how many there are for each part. Where the target does not tell its processors, it has one.
+    """
+    rates = plugins.manager().hook.kittens_rates(target=target)
+    slots = RESIDENT_PROGRAMS * (rates.processors if rates else 1)
+
+    def busy(parts: int) -> float:
+        return programs * parts / (-(-programs * parts // slots) * slots) if programs else 1.0
+
+    choices = range(1, max(1, min(keys // PART_KEYS, PARTS)) + 1)
+    return next(n for n in choices if busy(n) >= 0.9 * max(map(busy, choices)))
+
+
+@operation()
+def attention_varlen(
+    q: Array, k: Array, v: Array, cu_q: Array, cu_k: Array, max_q: int, *, causal: bool = False,
+    window: Window = None, scale: float | None = None, return_lse: bool = False, dtype: Any = None,
+    out: Array = None, on: On = None, tune: Tune = None,
+) -> Any:  # fmt: skip
+    """`attention` of B sequences of different lengths, packed: q (Tq, H, D), k (Tk, Hk, D), v (Tk, Hk, Dv).
+
+    Sequence b has the queries from cu_q[b] to cu_q[b + 1] and the keys from cu_k[b] to cu_k[b + 1]; cu_q and cu_k are
+    (B + 1,), int32, and a sequence may be empty. max_q: how many queries one has at most. The result is (Tq, H, Dv), the
+    log-sum-exp (H, Tq); both are left as they are where no sequence has a query, nor are such rows read.
+
+    Whether the numbers in cu_q and cu_k go up, and max_q is no less than a length, is not checked, as they may lie on a
+    device: bounds are cut to what there is, rows of a sequence beyond its first max_q (up to whole tiles) are not computed.
+    The other arguments are those of `attention`.
+    """
+    x, y = packed(ATTENDED, q, k, v, cu_q, cu_k, max_q=max_q)
+    left, right = span(causal, window)
+    kind = dtype or (bfloat16 if x.dtype.is_float8 else x.dtype)
+    o = _output(out, q, (*x.shape[:-1], y.shape[-1]), kind, (*FLOATS, *FLOAT8))
+    lse = _output(None, q, (x.shape[1], x.shape[0]), float32) if return_lse else None
+    q3, k3, v3, o3 = (t.swapaxes(0, 1) for t in (q, k, v, o))
+    constants: dict[str, Any] = {"scale": _scale(scale, x), "left": left, "right": right, **(tune or {})}
+    launch(kernels.attention_varlen_forward, q3, k3, v3, cu_q, cu_k, max_q, o3, lse, on=on, **constants)
+    return (o, lse) if return_lse else o
+
+
+@operation()
+def attention_varlen_backward(
+    q: Array, k: Array, v: Array, o: Array, lse: Array, do: Array, cu_q: Array, cu_k: Array, max_q: int, max_k: int, *,
+    dlse: Array = None, causal: bool = False, window: Window = None, scale: float | None = None, on: On = None,
+    tune: Tune = None,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """The gradients dq, dk, dv of `attention_varlen`, from its results o and lse and the gradients do (and dlse) of these.
+
+    max_k: how many keys a sequence has at most. The other arguments are those of `attention_varlen`; floats only. Results
+    are equal from run to run, and not set where there is no sequence.
+    """
+    x, y = packed(FLOATS, q, k, v, cu_q, cu_k, max_q=max_q, max_k=max_k)
+    left, right = span(causal, window)
+    for name, t in (("o", o), ("do", do)):
+        wanted = (*x.shape[:-1], y.shape[-1])
+        _expect(_array(t, name, (x.dtype,)), name, wanted, "the result of attention_varlen")
+    for name, t in (("lse", lse), ("dlse", dlse)):
+        if t is not None or name == "lse":
+            wanted = (x.shape[1], x.shape[0])
+            _expect(_array(t, name, (float32,)), name, wanted, "the log-sum-exp of attention_varlen")
+    shapes = [adopt(t, "q").shape for t in (q, k, v)]  # type: ignore[union-attr]
+    grads = [_output(None, q, shape, x.dtype) for shape in shapes]
+    delta, l2 = (_output(None, q, (x.shape[1], x.shape[0]), float32) for _ in range(2))
+    q3, k3, v3, o3, do3, dq, dk, dv = (t.swapaxes(0, 1) for t in (q, k, v, o, do, *grads))
+    constants: dict[str, Any] = {"scale": _scale(scale, x), "left": left, "right": right, **(tune or {})}
+    rows = (x[None] for x in (o3, do3, lse, delta, l2))
+    launch(kernels.attention_delta, *rows, _raised(dlse, 1), on=on)
+    given = (q3, k3, v3, cu_q, cu_k)
+    launch(kernels.attention_varlen_backward_kv, *given, max_k, do3, l2, delta, dk, dv, on=on, **constants)
+    launch(kernels.attention_varlen_backward_q, *given, max_q, do3, l2, delta, dq, on=on, **constants)
+    return grads[0], grads[1], grads[2]
+
+
+def packed(
+    dtypes: Sequence[DType], q: Array, k: Array, v: Array, cu_q: Array, cu_k: Array, **most: Any
+) -> tuple[TensorArg, TensorArg]:
+    """q and v described, once all that makes packed sequences fits together."""
+    x = _array(q, "q", dtypes, ndim=3)
+    y, z = _array(k, "k", (x.dtype,), ndim=3), _array(v, "v", (x.dtype,), ndim=3)
+    _widths(x, y, z)
+    _expect(z, "v", (*y.shape[:-1], z.shape[-1]), f"k of shape {y.shape}")
+    _groups(x.shape[1], y.shape[1])
+    bounds = _array(cu_q, "cu_q", INDICES, ndim=1)
+    if not bounds.shape[0]:
+        raise ShapeError("cu_q is empty", hint="it has one number more than there are sequences, the first 0")
+    _expect(_array(cu_k, "cu_k", INDICES, ndim=1), "cu_k", bounds.shape, f"cu_q of shape {bounds.shape}")
+    for name, n in most.items():
+        _count(n, name, 0)
+    return x, z
+
+
 def heads(q: Array, k: Array, v: Array, dtypes: Sequence[DType]) -> tuple[TensorArg, TensorArg]:
     """q and v described, once q, k and v fit together."""
     x = _array(q, "q", dtypes, least=2)
@@ -480,25 +686,36 @@ def heads(q: Array, k: Array, v: Array, dtypes: Sequence[DType]) -> tuple[Tensor
             hint="reshape the leading axes into one",
         )
     y, z = _array(k, "k", (x.dtype,), ndim=x.ndim), _array(v, "v", (x.dtype,), ndim=x.ndim)
-    d = x.shape[-1]
-    if y.shape[-1] != d:
-        raise ShapeError(
-            f"the head dimension of q is {d} (shape {x.shape}), that of k is {y.shape[-1]} (shape {y.shape})",
-            hint="they have to be equal",
-        )
+    _widths(x, y, z)
     _expect(z, "v", (*y.shape[:-1], z.shape[-1]), f"k of shape {y.shape}")
-    if not 1 <= d <= 256 or not 1 <= z.shape[-1] <= 256:
-        raise ShapeError(f"head dimensions of {d} and {z.shape[-1]}", hint="they are from 1 to 256")
     if x.shape[:-3] != y.shape[:-3]:
         raise ShapeError(
             f"q has a batch of {x.shape[:-3]}, k and v of {y.shape[:-3]}", hint="they have to be equal"
         )
-    if x.ndim > 2 and (x.shape[-3] % y.shape[-3] if y.shape[-3] else x.shape[-3]):
+    if x.ndim > 2:
+        _groups(x.shape[-3], y.shape[-3])
+    return x, z
+
+
+def _widths(q: TensorArg, k: TensorArg, v: TensorArg) -> None:
+    """Check the last axes of what attention is given."""
+    d, dv = q.shape[-1], v.shape[-1]
+    if k.shape[-1] != d:
         raise ShapeError(
-            f"{x.shape[-3]} query heads on {y.shape[-3]} key heads",
+            f"the head dimension of q is {d} (shape {q.shape}), that of k is {k.shape[-1]} (shape {k.shape})",
+            hint="they have to be equal",
+        )
+    if not 1 <= d <= 256 or not 1 <= dv <= 256:
+        raise ShapeError(f"head dimensions of {d} and {dv}", hint="they are from 1 to 256")
+
+
+def _groups(queries: int, keys: int) -> None:
+    """Check numbers of heads."""
+    if queries % keys if keys else queries:
+        raise ShapeError(
+            f"{queries} query heads on {keys} key heads",
             hint="the number of query heads is a multiple of that of key heads",
         )
-    return x, z
 
 
 def span(causal: bool, window: Any) -> tuple[int | None, int | None]:

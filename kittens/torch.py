@@ -1,13 +1,15 @@
 """Attention for PyTorch: `kittens.torch.attention(q, k, v)`, an operator of torch with gradients, which `torch.compile`
-takes without a break of the graph; and `scaled_dot_product_attention`, in the place of torch's own.
+takes without a break of the graph; `attention_varlen`, the same of packed sequences; `attention_decode`, without gradients;
+and `scaled_dot_product_attention`, in the place of torch's own.
 
 Tensors on a device are used where they lie, on torch's current stream. Tensors on the CPU are read and written in place
 by the target that `on=` names: the reference unless given, or a simulated one. Importing this module imports torch, which
 the extra `torch` brings; `import kittens` does not.
 
-torch sees two operators: kittens::attention, which also returns the log-sum-exp, and kittens::attention_backward, which has
-no gradient of its own. Both describe their results without running (on the device "meta", under FakeTensorMode), with the
-refusals of `kittens.ops`.
+torch sees an operator for each, which also returns the log-sum-exp (kittens::attention, kittens::attention_varlen,
+kittens::attention_decode), and for the gradients of the first two kittens::attention_backward and
+kittens::attention_varlen_backward, which have no gradient of their own. All describe their results without running (on the
+device "meta", under FakeTensorMode), with the refusals of `kittens.ops`.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ except ModuleNotFoundError as error:
 
 Tensor = Any  # torch.Tensor
 
-__all__ = ["attention", "scaled_dot_product_attention"]
+__all__ = ["attention", "attention_decode", "attention_varlen", "scaled_dot_product_attention"]
 
 
 def attention(
@@ -50,6 +52,38 @@ def attention(
     left, right = ops.span(causal, window)
     q, k, v = _autocast(q, k, v)
     o, lse = _attention(q, k, v, left, right, scale, deterministic, on)
+    return (o, lse) if return_lse else o
+
+
+def attention_varlen(
+    q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, max_q: int, max_k: int, *, causal: bool = False,
+    window: ops.Window = None, scale: float | None = None, return_lse: bool = False, on: str | None = None,
+) -> Any:  # fmt: skip
+    """`attention` of packed sequences of different lengths, as `kittens.ops.attention_varlen` has it, with gradients.
+
+    q is (Tq, H, D), k (Tk, Hk, D), v (Tk, Hk, Dv); cu_q and cu_k (B + 1,), int32, say where sequences begin and end, and
+    max_q and max_k how long the longest are. The result is (Tq, H, Dv), the log-sum-exp (H, Tq). Neither results nor
+    gradients are set in rows that belong to no sequence. The other arguments are those of `attention`.
+    """
+    left, right = ops.span(causal, window)
+    q, k, v = _autocast(q, k, v)
+    o, lse = _attention_varlen(q, k, v, cu_q, cu_k, max_q, max_k, left, right, scale, on)
+    return (o, lse) if return_lse else o
+
+
+def attention_decode(
+    q: Tensor, k: Tensor, v: Tensor, *, lengths: Tensor = None, table: Tensor = None, causal: bool = False,
+    window: ops.Window = None, scale: float | None = None, splits: int | None = None, return_lse: bool = False,
+    on: str | None = None,
+) -> Any:  # fmt: skip
+    """`attention` of few queries over many keys, dense or in pages, as `kittens.ops.attention_decode` has it; no gradients.
+
+    q is (B, H, Nq, D), k (B, Hk, N, D), v (B, Hk, N, Dv), and lengths (B,), int32, says how many keys each sequence has.
+    With a table (B, most), int32, k is (P, page, Hk, D) and v (P, page, Hk, Dv).
+    """
+    left, right = ops.span(causal, window)
+    q, k, v = _autocast(q, k, v)
+    o, lse = _attention_decode(q, k, v, lengths, table, left, right, scale, splits, on)
     return (o, lse) if return_lse else o
 
 
@@ -121,6 +155,36 @@ def _backward(
     return tuple(_tensor(g, q.dtype) for g in grads)
 
 
+def _varlen_forward(
+    q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, max_q: int, max_k: int, left: int | None,
+    right: int | None, scale: float | None, on: str | None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    o, given = _result(q, v), map(_array, (q, k, v, cu_q, cu_k))
+    options: dict[str, Any] = {"window": (left, right), "scale": scale, "on": on}
+    _, lse = ops.attention_varlen(*given, max_q, return_lse=True, out=_array(o), **options)
+    return o, _tensor(lse, torch.float32)
+
+
+def _varlen_backward(
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, dlse: Tensor, cu_q: Tensor, cu_k: Tensor,
+    max_q: int, max_k: int, left: int | None, right: int | None, scale: float | None, on: str | None,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    given = map(_array, (q, k, v, o, lse, _spread(do), cu_q, cu_k))
+    options: dict[str, Any] = {"window": (left, right), "scale": scale, "on": on}
+    grads = ops.attention_varlen_backward(*given, max_q, max_k, dlse=_array(dlse), **options)
+    return tuple(_tensor(g, q.dtype) for g in grads)
+
+
+def _decode(
+    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, table: Tensor, left: int | None, right: int | None,
+    scale: float | None, splits: int | None, on: str | None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    o, options = _result(q, v), {"window": (left, right), "scale": scale, "splits": splits, "on": on}
+    options |= {"lengths": _array(lengths), "table": _array(table), "out": _array(o)}
+    _, lse = ops.attention_decode(*map(_array, (q, k, v)), return_lse=True, **options)
+    return o, _tensor(lse, torch.float32)
+
+
 def _result(q: Tensor, v: Tensor) -> Tensor:
     """A new tensor for the result: laid out as q is, so that heads split from rows of a model are joined with no copy."""
     dtype = torch.bfloat16 if as_dtype(_name(q)) in FLOAT8 else q.dtype
@@ -157,9 +221,9 @@ def _tensor(x: Any, dtype: Any) -> Tensor:
 # What their results are, without running.
 
 
-def _described(t: Tensor) -> TensorArg:
+def _described(t: Tensor) -> Any:
     """What `kittens.ops` checks of an argument."""
-    return TensorArg(as_dtype(_name(t)), tuple(t.shape), ())
+    return None if t is None else TensorArg(as_dtype(_name(t)), tuple(t.shape), ())
 
 
 def _forward_fake(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
@@ -169,6 +233,24 @@ def _forward_fake(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Ten
 
 def _backward_fake(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, ...]:
     ops.heads(_described(q), _described(k), _described(v), ops.FLOATS)
+    return tuple(t.new_empty(t.shape) for t in (q, k, v))
+
+
+def _varlen_fake(
+    q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *_: Any
+) -> tuple[Tensor, Tensor]:
+    ops.packed(ops.ATTENDED, *map(_described, (q, k, v, cu_q, cu_k)))
+    return _result(q, v), q.new_empty((q.shape[1], q.shape[0]), dtype=torch.float32)
+
+
+def _decode_fake(
+    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, table: Tensor, *_: Any
+) -> tuple[Tensor, Tensor]:
+    ops.decoded(*map(_described, (q, k, v, lengths, table)))
+    return _result(q, v), q.new_empty(q.shape[:-1], dtype=torch.float32)
+
+
+def _varlen_backward_fake(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, ...]:
     return tuple(t.new_empty(t.shape) for t in (q, k, v))
 
 
@@ -189,7 +271,21 @@ def _gradient(ctx: Any, do: Tensor, dlse: Tensor) -> tuple[Any, ...]:
     return (*_attention_backward(q, k, v, o, lse, do, dlse, *ctx.constants), None, None, None, None, None)
 
 
-_CONSTANTS = "SymInt? left, SymInt? right, float? scale, bool deterministic, str? on"
+def _varlen_keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*inputs[:5], *output)
+    ctx.constants = inputs[5:]
+
+
+def _varlen_gradient(ctx: Any, do: Tensor, dlse: Tensor) -> tuple[Any, ...]:
+    q, k, v, cu_q, cu_k, o, lse = ctx.saved_tensors
+    do = torch.zeros_like(o) if do is None else do
+    grads = _attention_varlen_backward(q, k, v, o, lse, do, dlse, cu_q, cu_k, *ctx.constants)
+    return (*grads, *(None,) * (2 + len(ctx.constants)))
+
+
+_WINDOW = "SymInt? left, SymInt? right, float? scale"
+_CONSTANTS = f"{_WINDOW}, bool deterministic, str? on"
 #: Results have strides that follow from those of q: torch.compile is not to change these.
 _TAGS = (torch.Tag.needs_exact_strides,)
 
@@ -208,6 +304,34 @@ _attention_backward = torch.library.custom_op(
     f" {_CONSTANTS}) -> (Tensor, Tensor, Tensor)",
     tags=_TAGS,
 )
+_PACKED = "Tensor cu_q, Tensor cu_k, SymInt max_q, SymInt max_k"
+_attention_varlen = torch.library.custom_op(
+    "kittens::attention_varlen",
+    _varlen_forward,
+    mutates_args=(),
+    schema=f"(Tensor q, Tensor k, Tensor v, {_PACKED}, {_WINDOW}, str? on) -> (Tensor, Tensor)",
+    tags=_TAGS,
+)
+_attention_varlen_backward = torch.library.custom_op(
+    "kittens::attention_varlen_backward",
+    _varlen_backward,
+    mutates_args=(),
+    schema="(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, Tensor? dlse,"
+    f" {_PACKED}, {_WINDOW}, str? on) -> (Tensor, Tensor, Tensor)",
+    tags=_TAGS,
+)
+_attention_decode = torch.library.custom_op(
+    "kittens::attention_decode",
+    _decode,
+    mutates_args=(),
+    schema="(Tensor q, Tensor k, Tensor v, Tensor? lengths, Tensor? table, SymInt? left, SymInt? right,"
+    " float? scale, SymInt? splits, str? on) -> (Tensor, Tensor)",
+    tags=_TAGS,
+)
+_attention_varlen.register_fake(_varlen_fake)
+_attention_varlen_backward.register_fake(_varlen_backward_fake)
+_attention_varlen.register_autograd(_varlen_gradient, setup_context=_varlen_keep)
+_attention_decode.register_fake(_decode_fake)
 _attention.register_fake(_forward_fake)
 _attention_backward.register_fake(_backward_fake)
 _attention.register_autograd(_gradient, setup_context=_keep)

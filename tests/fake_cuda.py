@@ -79,6 +79,9 @@ class ndarray:
         view.shape = shape
         return ndarray(view, self.data.device_id)
 
+    def swapaxes(self, one: int, other: int) -> ndarray:
+        return ndarray(self.host.swapaxes(one, other), self.data.device_id)
+
     def set(self, array: np.ndarray) -> None:
         self.host[...] = array
 
@@ -122,6 +125,9 @@ class Tensor:
         view = self.host.view()
         view.shape = shape
         return Tensor(view, self.negative)
+
+    def swapaxes(self, one: int, other: int) -> Tensor:
+        return Tensor(self.host.swapaxes(one, other), self.negative)
 
 
 Tensor.__module__ = "torch"

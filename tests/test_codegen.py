@@ -35,6 +35,25 @@ def test_a_product_of_loads_is_staged_in_a_ring(product) -> None:
     assert "ring of 3" in str(plan)
 
 
+@kt.kernel
+def sum_of_pages(x, table, w, y, *, notes=False):
+    acc = kt.zeros((32, 32), kt.float32)
+    for j in kt.range(table.shape[0]):
+        acc += kt.load(x[kt.load(table[j])], (0, 0), (32, 32)) @ kt.load(w, (0, 0), (32, 32))
+        if notes:
+            kt.store(table[j], (), kt.scalar(0, kt.int32))
+    kt.store(y, (0, 0), acc)
+
+
+def test_tiles_that_a_table_names_are_read_ahead_unless_the_kernel_changes_it() -> None:
+    x, w = kt.spec("bfloat16", (9, 32, 32)), kt.spec("bfloat16", (32, 32))
+    for notes in (False, True):
+        given = (x, kt.spec("int32", (7,)), w, kt.spec("float32", (32, 32)))
+        plan = make_plan(ir(sum_of_pages, *given, notes=notes), machine("sm_80"))
+        depth = next(s.depth for s in plan.staged.values() if s.load.operands[0].producer is not None)
+        assert (depth > 1) is not notes
+
+
 def test_attention_needs_no_trip_through_shared_memory_between_its_products() -> None:
     q = bf16(2, 4, 256, 64)
     source = str(emit(make_plan(ir(attention_forward, q, q, q, q, None, scale=1.0), machine("sm_80"))))

@@ -54,17 +54,50 @@ class Miscompiled(Kernel):
 
 
 def mutant(kernel: Kernel, old: str, new: str) -> Kernel:
-    """The kernel with a piece of its text changed."""
-    source = textwrap.dedent(inspect.getsource(kernel.function))
-    assert old in source, f"{kernel.name} no longer says {old!r}: choose another mutation"
+    """The kernel with a piece of its text changed, or else of a function that it is written with."""
     names = dict(vars(sys.modules[kernel.function.__module__]))
-    exec(compile(source.replace(old, new), kernel.function.__code__.co_filename, "exec"), names)
+
+    def changed(function: Any) -> bool:
+        source = textwrap.dedent(inspect.getsource(function))
+        exec(compile(source.replace(old, new), function.__code__.co_filename, "exec"), names)
+        return old in source
+
+    used = [names[n] for n in kernel.function.__code__.co_names if inspect.isfunction(names.get(n))]
+    if not changed(kernel.function):
+        helper = next((f for f in used if old in inspect.getsource(f)), None)
+        assert helper, f"{kernel.name} no longer says {old!r}: choose another mutation"
+        names |= {n: x for n, x in helper.__globals__.items() if n not in names}
+        changed(helper)
     made = names[kernel.name]
     assert isinstance(made, Kernel)
     return made
 
 
 TEXTS = {
+    "later parts weigh less": (
+        kernels.attention_combine,
+        "weight[:, None] *",
+        "0.99 * weight[:, None] *",
+        "float32/5",
+    ),
+    "parts begin too late": (
+        kernels.attention_split,
+        "lo + s * share",
+        "lo + s * (share + 1)",
+        "float32/2x2x4x1x150x32x32/None:0",
+    ),
+    "a page too early": (
+        kernels.attention_split,
+        "n - number * page",
+        "n - (number + 1) * page",
+        "float32/2x2x4x1x150x32x32/None:0-pages-16",
+    ),
+    "the keys of the neighbour": (
+        kernels.attention_varlen_forward,
+        "kt.load(cu[b + 1])",
+        "kt.load(cu[b + 1]) + 1",
+        "float32/1x1x32x32",
+    ),
     "wrong scale": (
         kernels.attention_forward,
         "scale * LOG2E",
@@ -162,10 +195,11 @@ def test_a_wrong_implementation_is_caught_by_the_judge(name: str) -> None:
 
 @pytest.mark.parametrize("where", ["<", "- 1 <="])
 def test_an_off_by_one_causal_mask_is_caught(where: str) -> None:
-    names = dict(vars(sys.modules["kittens.kernels.attention"]))
-    helper = textwrap.dedent(inspect.getsource(names["visible"]))
+    names = {**vars(sys.modules["kittens.kernels.masks"]), **vars(sys.modules["kittens.kernels.attention"])}
+    helper = textwrap.dedent(inspect.getsource(names["within_reach"]))
     assert "key <= position + right" in helper
     exec(helper.replace("key <= position + right", f"key {where} position + right"), names)
+    exec(textwrap.dedent(inspect.getsource(names["visible"])), names)
     exec(textwrap.dedent(inspect.getsource(kernels.attention_forward.function)), names)
     wrong = names["attention_forward"]
     for case in select(all_cases().values(), "library/attention_forward/float32/1x2x1x100x100"):

@@ -53,6 +53,14 @@ def heads(n: int = 16, h: int = 2) -> Any:
     return a(2, h, n, 32, dtype=BF16)
 
 
+def packed() -> tuple[Any, ...]:
+    return a(20, 4, 32, dtype=BF16), a(30, 2, 32, dtype=BF16), a(30, 2, 32, dtype=BF16)
+
+
+def bounds() -> tuple[Any, Any]:
+    return a(4, dtype=np.int32), a(4, dtype=np.int32)
+
+
 CASES: list[tuple[str, Any]] = [
     ("matmul", lambda: ((a(32, 48, dtype=BF16), a(48, 16, dtype=BF16)), {})),
     (
@@ -69,6 +77,21 @@ CASES: list[tuple[str, Any]] = [
     (
         "attention_backward",
         lambda: ((heads(), heads(), heads(), heads(), a(2, 2, 16), heads()), {}),
+    ),
+    ("attention_decode", lambda: ((heads(), heads(), heads()), {"splits": 1, "causal": True})),
+    ("attention_decode", lambda: ((heads(1), heads(700), heads(700)), {"return_lse": True})),
+    ("attention_decode", lambda: ((heads(4, 2).swapaxes(1, 2), heads(9, 2), heads(9, 2)), {"splits": 2})),
+    (
+        "attention_decode",
+        lambda: (
+            (heads(1), a(9, 16, 2, 32, dtype=BF16), a(9, 16, 2, 32, dtype=BF16)),
+            {"table": a(2, 4, dtype=np.int32), "lengths": a(2, dtype=np.int32), "splits": 3, "out": heads(1)},
+        ),
+    ),
+    ("attention_varlen", lambda: ((*packed(), *bounds(), 9), {"return_lse": True, "causal": True})),
+    (
+        "attention_varlen_backward",
+        lambda: ((*packed(), packed()[0], a(4, 20), packed()[0], *bounds(), 9, 12), {"dlse": a(4, 20)}),
     ),
     ("softmax", lambda: ((a(2, 3, 40),), {})),
     ("softmax", lambda: ((a(40),), {"out": a(40)})),

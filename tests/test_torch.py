@@ -309,6 +309,97 @@ def test_what_the_kernels_do_not_do_is_refused() -> None:
         face.attention(q, k, v, scale=-1.0)
 
 
+# Packed sequences, and decoding.
+
+QUERIES, KEYS = (20, 0, 33, 7), (20, 5, 50, 3)
+
+
+def packed(device: str = "cpu", **how: Any) -> tuple[list[Any], list[Any]]:
+    """q, k and v, and what says where sequences lie and how long they are."""
+    cu = [
+        torch.tensor((0, *itertools.accumulate(n)), dtype=torch.int32, device=device) for n in (QUERIES, KEYS)
+    ]
+    tensors = [made(sum(QUERIES), 4, 16, seed=1, device=device, **how)]
+    tensors += [made(sum(KEYS), 2, 16, seed=seed, device=device, **how) for seed in (2, 3)]
+    return tensors, [*cu, max(QUERIES), max(KEYS)]
+
+
+def one_by_one(q: Any, k: Any, v: Any, **options: Any) -> Any:
+    """Attention of each sequence by itself, packed again."""
+    pieces = zip(q.split(QUERIES), k.split(KEYS), v.split(KEYS), strict=True)
+    found = [face.attention(*(t.transpose(0, 1) for t in piece), **options) for piece in pieces]
+    return torch.cat([o.transpose(0, 1) for o in found])
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (9, 2), "scale": 0.5}], ids=str)
+def test_packed_sequences_do_not_see_each_other(options, device) -> None:
+    tensors, layout = packed(device)
+    found = with_gradients(lambda *x: face.attention_varlen(*x, *layout, **options), *tensors)
+    all_close(found, with_gradients(lambda *x: one_by_one(*x, **options), *tensors), rtol=2e-5, atol=2e-5)
+
+
+def test_the_log_sum_exp_of_packed_sequences_has_a_gradient(device) -> None:
+    tensors, layout = packed(device)
+
+    def ours(q: Any, k: Any, v: Any) -> Any:
+        return face.attention_varlen(q, k, v, *layout, return_lse=True)[1].T
+
+    def plain(q: Any, k: Any, v: Any) -> Any:
+        pieces = zip(q.split(QUERIES), k.split(KEYS), v.split(KEYS), strict=True)
+        found = [face.attention(*(t.transpose(0, 1) for t in x), return_lse=True)[1].T for x in pieces]
+        return torch.cat(found) + 0 * v.sum()
+
+    all_close(with_gradients(ours, *tensors), with_gradients(plain, *tensors), rtol=2e-5, atol=2e-5)
+
+
+def test_torchs_own_checks_of_the_operator_of_packed_sequences(device) -> None:
+    tensors, layout = packed(device)
+    torch.library.opcheck(face._attention_varlen, (*tensors, *layout, None, 0, None, None))
+
+
+def test_packed_sequences_compile_as_one_graph(device) -> None:
+    tensors, layout = packed(device)
+    compiled, graphs = graphs_of(lambda *x: face.attention_varlen(*x, *layout, causal=True))
+    found = with_gradients(compiled, *tensors)
+    wanted = with_gradients(lambda *x: face.attention_varlen(*x, *layout, causal=True), *tensors)
+    all_close(found, wanted, rtol=0, atol=0)
+    assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("splits", [None, 3])
+@pytest.mark.parametrize("paged", [False, True], ids=["dense", "paged"])
+def test_decoding_is_attention_to_the_keys_that_there_are(paged, splits, device) -> None:
+    q, k, v = (t.detach() for t in operands(4, 2, 3, 80, device=device))
+    lengths = torch.tensor([80, 37], dtype=torch.int32, device=device)
+    options: dict[str, Any] = {"lengths": lengths, "causal": True, "splits": splits}
+    if paged:
+        table = torch.randperm(10).view(2, 5).to(device=device, dtype=torch.int32)
+        pages = [torch.empty(10, 16, 2, 16, device=device) for _ in range(2)]
+        for page, t in zip(pages, (k, v), strict=True):
+            page[table.flatten().long()] = t.unflatten(2, (5, 16)).permute(0, 2, 3, 1, 4).flatten(0, 1)
+        found = face.attention_decode(q, *pages, table=table, **options)
+    else:
+        found = face.attention_decode(q, k, v, **options)
+    wanted = [face.attention(q[b], k[b, :, :n], v[b, :, :n], causal=True) for b, n in enumerate((80, 37))]
+    torch.testing.assert_close(found, torch.stack(wanted), rtol=2e-5, atol=2e-5)
+
+
+def test_torchs_own_checks_of_decoding(device) -> None:
+    q, k, v = (t.detach() for t in operands(4, 2, 1, 40, device=device))
+    lengths = torch.tensor([40, 7], dtype=torch.int32, device=device)
+    torch.library.opcheck(face._attention_decode, (q, k, v, lengths, None, None, 0, None, 2, None))
+    q, k, v = (t.to("meta") for t in (q, k, v))
+    assert face.attention_decode(q, k, v).shape == q.shape
+    with pytest.raises(ShapeError, match="query heads"):
+        face.attention_decode(q[:, :3], k, v)
+
+
+def test_bounds_of_sequences_are_int32() -> None:
+    q = torch.empty(9, 2, 16, device="meta")
+    with pytest.raises(DTypeError, match="cu_q is int64"):
+        face.attention_varlen(q, q, q, *2 * (torch.empty(2, device="meta", dtype=torch.int64),), 1, 1)
+
+
 # A model.
 
 

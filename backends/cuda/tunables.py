@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from kittens.arguments import TensorArg
-from kittens.codegen.rows import ELEMENTS, whole_rows
+from kittens.codegen.rows import ELEMENTS, query_rows, whole_rows
 from kittens.targets import Target
 
 #: Elements of whole rows that one program takes where others are faster than what serves everywhere.
@@ -35,6 +35,10 @@ def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str,
     if kernel == "matmul":
         a, b = arguments["a"], arguments["b"]
         return _matmul_by_engine(arguments) if engine and _multiplied(arguments) else _matmul(a, b)
+    if kernel == "attention_split":
+        return _split(arguments["q"], arguments["v"])
+    if kernel.startswith("attention_varlen_"):
+        return _varlen(kernel, arguments["q"], arguments["v"])
     if kernel.startswith("attention_") and "q" in arguments:
         q, v = arguments["q"], arguments["v"]
         mapped = [arguments[n] for n in ("q", "k", "v", "do") if n in arguments]
@@ -193,8 +197,46 @@ def _attention(kernel: str, width: int, itemsize: int) -> dict[str, int]:
     return {"BM": 64, "BN": 32} if row_bytes == 512 and itemsize == 2 else {}
 
 
+#: For packed sequences, by kernel and bytes of an element: (heads up to so wide, BM, BN), in order; the largest that compile
+#: without spills. Where a sequence begins takes registers, so that these differ from those of dense tensors.
+_VARLEN: dict[str, dict[int, tuple[tuple[int, int, int], ...]]] = {
+    "attention_varlen_forward": {
+        2: ((128, 64, 64), (256, 64, 32)),
+        4: ((80, 64, 64), (160, 64, 32), (192, 64, 64), (256, 64, 32)),
+    },
+    "attention_varlen_backward_kv": {
+        2: ((63, 32, 64), (64, 64, 64), (127, 32, 32), (128, 64, 64), (191, 16, 64), (256, 64, 32)),
+        4: ((128, 64, 64), (192, 64, 32), (256, 32, 32)),
+    },
+    "attention_varlen_backward_q": {
+        2: ((63, 64, 32), (64, 64, 64), (127, 64, 32), (175, 64, 64), (256, 64, 32)),
+        4: ((64, 64, 64), (128, 64, 32), (160, 32, 32), (192, 64, 32), (256, 32, 16)),
+    },
+}
+
+
+def _varlen(kernel: str, q: TensorArg, v: TensorArg) -> dict[str, int]:
+    width, sizes = max(q.shape[-1], v.shape[-1]), _VARLEN[kernel][max(q.dtype.bytes, 2)]
+    _, rows, columns = next((s for s in sizes if width <= s[0]), sizes[-1])
+    return {"BM": rows, "BN": columns}
+
+
+#: Bytes of keys in a block: with those of values, and three blocks ahead of the one at work, programs are small enough that
+#: some share a processor, and have enough under way together.
+_BLOCK_BYTES = 8192
+
+
+def _split(q: TensorArg, v: TensorArg) -> dict[str, int]:
+    row_bytes = max(q.shape[-1], v.shape[-1]) * q.dtype.bytes
+    return {
+        "BM": query_rows(q, 64 if row_bytes <= 512 else 16),
+        "BN": max(16, min(64, _BLOCK_BYTES // row_bytes // 16 * 16)),
+    }
+
+
 #: Worth trying beside what the kernels list, by kernel and tunable.
 CANDIDATES: dict[str, dict[str, tuple[int, ...]]] = {
     "matmul": {"BM": (32, 192), "BN": (32, 192)},
     "attention_forward": {"BM": (192, 256), "BN": (96, 256)},
+    "attention_split": {"BN": (16,)},
 }

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from kittens.arguments import TensorArg
-from kittens.codegen.rows import whole_rows
+from kittens.codegen.rows import query_rows, whole_rows
 from kittens.targets import Target
 
 
 def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str, int] | None:
     """Values for the tunables of a library kernel; None for those whose own defaults serve."""
-    chosen = _BY_KERNEL.get(kernel)
+    chosen = _BY_KERNEL.get(kernel.replace("_varlen", ""))
     return chosen(arguments) if chosen else whole_rows(kernel, arguments) or None
 
 
@@ -59,11 +59,18 @@ def _backward_q(arguments: dict[str, Any]) -> dict[str, int]:
     return {"BM": 8, "BN": 8} if row <= 768 else {"BM": 32, "BN": 8}
 
 
+def _split(arguments: dict[str, Any]) -> dict[str, int]:
+    _, row = _heads(arguments)
+    rows = query_rows(arguments["q"], 64 if row <= 256 else 32 if row <= 512 else 16)
+    return {"BM": rows, "BN": 32 if row <= 256 or (rows > 16 and row <= 512) else 16}
+
+
 _BY_KERNEL = {
     "matmul": _matmul,
     "attention_forward": _forward,
     "attention_backward_kv": _backward_kv,
     "attention_backward_q": _backward_q,
+    "attention_split": _split,
     "attention_delta": lambda arguments: {"BM": 32},
 }
 
@@ -73,5 +80,6 @@ CANDIDATES: dict[str, dict[str, tuple[int, ...]]] = {
     "matmul": {"BM": (32,), "BN": (32,), "BK": (16,)},
     "attention_forward": {"BM": (16, 32), "BN": (16, 32)},
     "attention_backward_q": {"BM": (16, 32), "BN": (16,)},
+    "attention_split": {"BN": (16,)},
     "attention_backward_kv": {"BM": (16,), "BN": (16, 32)},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ def cases() -> Iterator[Case]:
     yield from _rotaries()
     yield from _attentions()
     yield from _backward()
+    yield from _decoding()
+    yield from _varlen()
     yield from _pointwise()
     yield from _sequences()
 
@@ -341,6 +344,12 @@ ATTENTION = [
 
 
 def _attentions() -> Iterator[Case]:
+    for name in ("e4m3fn", "e5m2"):  # probabilities are rounded to them
+        dtype = BY_NAME[f"float8_{name}"]
+        for shape, right in (((1, 4, 2, 70, 100, 64, 32), 0), ((1, 2, 2, 33, 130, 128, 128), None)):
+            make, window = _attention(dtype, shape, 1.0), {"scale": 0.1, "left": None, "right": right}
+            case = _case(kernels.attention_forward, f"{dtype}/{_by(shape)}/None:{right}", make, 4e6, **window)
+            yield dataclasses.replace(case, textbook=None)  # which does not round them
     for dtype in FLOATS:
         for shape, (left, right) in ATTENTION:
             b, h, _, nq, nk, d, _ = shape
@@ -375,6 +384,7 @@ def _attentions() -> Iterator[Case]:
 
 def _attention(dtype: DType, shape: tuple[int, ...], size: float):
     b, h, hk, nq, nk, d, dv = shape
+    out = BF16 if dtype.is_float8 else dtype
 
     def make(rng):
         q, k, v = (normal(rng, s, dtype, size) for s in ((b, h, nq, d), (b, hk, nk, d), (b, hk, nk, dv)))
@@ -382,7 +392,7 @@ def _attention(dtype: DType, shape: tuple[int, ...], size: float):
             "q": In(q),
             "k": In(k),
             "v": In(v),
-            "o": Out(dtype, (b, h, nq, dv)),
+            "o": Out(out, (b, h, nq, dv)),
             "lse": Out(F32, (b, h, nq)),
         }
 
@@ -455,6 +465,147 @@ def _gradient(
         return {**args, "dk": Out(dtype, k.shape), "dv": Out(dtype, v.shape)}
 
     return make
+
+
+# Packed sequences. (H, Hk, D, Dv), lengths of queries and of keys, window.
+
+VARLEN = [
+    ((1, 1, 32, 32), ((40, 70, 9), (40, 70, 9)), (None, 0)),
+    ((4, 2, 40, 24), ((33, 0, 65), (20, 50, 66)), (None, None)),  # without queries
+    ((2, 1, 64, 64), ((10, 30, 1), (0, 17, 80)), (None, 0)),  # without keys, and fewer or more of them
+    ((2, 2, 16, 16), ((130, 3), (130, 70)), (20, 0)),  # a causal window
+    ((1, 1, 128, 128), ((31, 60), (70, 60)), (10, 30)),
+]
+
+
+def _varlen() -> Iterator[Case]:
+    names = ("attention_varlen_forward", "attention_varlen_backward_kv", "attention_varlen_backward_q")
+    for dtype in FLOATS:
+        for name in names:
+            kernel = getattr(kernels, name)
+            for shape, lengths, (left, right) in VARLEN:
+                window = {"scale": shape[2] ** -0.5, "left": left, "right": right}
+                pairs = sum(nq * nk for nq, nk in zip(*lengths, strict=True))
+                detail = f"{dtype}/{_by(shape)}/{'-'.join(map(_by, lengths))}/{left}:{right}"
+                make = _packed(name, dtype, shape, lengths, window)
+                yield _case(kernel, detail, make, 8.0 * shape[0] * shape[2] * pairs, **window)
+            window = {"scale": 0.25, "left": None, "right": 0}
+            shape, lengths = (2, 1, 16, 16), ((20, 35), (33, 35))
+            case = _case(
+                kernel, f"{dtype}/apart", _packed(name, dtype, shape, lengths, window, 5), 1e5, **window
+            )
+            yield dataclasses.replace(case, textbook=None)  # which would have all of the results written
+
+
+def _packed(
+    name: str, dtype: DType, shape: tuple[int, ...], lengths: tuple[tuple[int, ...], ...], window: dict, apart: int = 0
+):  # fmt: skip
+    """apart: rows of NaN before the first sequence and after the last one, which are nobody's."""
+    h, hk, d, dv = shape
+
+    def make(rng):
+        cu_q, cu_k = (apart + np.cumsum((0, *x), dtype=np.int32) for x in lengths)
+        tq, tk = cu_q[-1] + apart, cu_k[-1] + apart
+        q, k, v, do = (normal(rng, s, dtype) for s in ((h, tq, d), (hk, tk, d), (hk, tk, dv), (h, tq, dv)))
+        book = textbook.attention_varlen_forward(
+            *(x.astype(np.float64) for x in (q, k, v)), cu_q, cu_k, 0, **window
+        )
+        l2, delta = np.full((2, h, tq), np.nan, np.float32)
+        mine = slice(apart, tq - apart)
+        seen = np.isfinite(book["lse"])
+        l2[:, mine] = np.where(seen, book["lse"] * np.log2(np.e), np.inf)
+        delta[:, mine] = (book["o"] * do[:, mine].astype(np.float64)).sum(-1)
+        for x in (q, k, v, do) if apart else ():
+            x[:, :apart], x[:, -apart:] = np.nan, np.nan
+        args = {"q": In(q), "k": In(k), "v": In(v), "cu_q": In(cu_q), "cu_k": In(cu_k)}
+        most_q, most_k = (max(x) for x in lengths)
+        if name == "attention_varlen_forward":
+            return {**args, "most_q": most_q, "o": Out(dtype, (h, tq, dv)), "lse": Out(F32, (h, tq))}
+        args |= {"do": In(do), "l2": In(l2), "delta": In(delta)}
+        if name == "attention_varlen_backward_q":
+            return {**args, "most_q": most_q, "dq": Out(dtype, q.shape)}
+        return {**args, "most_k": most_k, "dk": Out(dtype, k.shape), "dv": Out(dtype, v.shape)}
+
+    return make
+
+
+# Decoding. (B, Hk, group, queries, N, D, Dv), lengths, parts, window. Pages hold what the lengths say, the rest is NaN.
+
+DECODING = [
+    ((1, 1, 1, 1, 70, 64, 64), None, 1, (None, None)),
+    ((2, 2, 4, 1, 150, 32, 32), (150, 61), 3, (None, 0)),
+    ((3, 1, 2, 3, 100, 40, 24), (0, 2, 99), 2, (None, 0)),  # nothing to see, and more queries than keys
+    ((2, 1, 3, 2, 140, 128, 128), (140, 77), 4, (30, 0)),  # a causal window
+    ((1, 2, 8, 8, 90, 16, 16), (90,), 7, (5, 2)),  # more parts than blocks of keys
+    ((1, 1, 5, 4, 40, 256, 256), (33,), 2, (None, None)),
+]
+
+
+def _decoding() -> Iterator[Case]:
+    for dtype in FLOATS:
+        for shape, lengths, parts, (left, right) in DECODING:
+            b, hk, group, queries, n, d, _ = shape
+            constants = {"scale": d**-0.5, "queries": queries, "left": left, "right": right, "BN": 16}
+            cost = 4.0 * b * hk * group * queries * n * d
+            for page in (0, 16, 48) if lengths else (0,):
+                detail = f"{dtype}/{_by(shape)}/{left}:{right}" + (f"-pages-{page}" if page else "")
+                make = _decode(dtype, shape, lengths, parts, page)
+                book = functools.partial(textbook.attention_split, parts=parts)
+                yield _case(kernels.attention_split, detail, make, cost, book, **constants)
+        make = _decode(dtype, (2, 1, 4, 1, 150, 64, 64), (150, 100), 1, 64)
+        yield _case(kernels.attention_split, f"{dtype}/usual-blocks", make, 1e5, scale=0.125)
+        for parts in (1, 5, 70):
+
+            def combined(rng, dtype=dtype, parts=parts):
+                lse = normal(rng, (parts, 2, 3, 2), F32, 5.0)
+                lse[rng.random(lse.shape) < 0.3], lse[:, 1, 1] = -np.inf, -np.inf
+                o = np.where(np.isinf(lse)[..., None], 0, normal(rng, (*lse.shape, 40), F32)).astype(
+                    np.float32
+                )
+                outs = {"o": Out(dtype, (2, 3, 2, 40)), "lse": Out(F32, (2, 3, 2))}
+                return {"parts": In(o), "part_lse": In(lse), **outs}
+
+            yield _case(kernels.attention_combine, f"{dtype}/{parts}", combined, 2000.0 * parts)
+
+
+def _decode(dtype: DType, shape: tuple[int, ...], lengths: tuple[int, ...] | None, parts: int, page: int):
+    b, hk, group, queries, n, d, dv = shape
+
+    def make(rng):
+        q, k, v = (
+            normal(rng, s, dtype) for s in ((b, hk, group * queries, d), (b, hk, n, d), (b, hk, n, dv))
+        )
+        args = {"q": In(q)}
+        if lengths is not None:
+            args["lengths"] = In(np.array(lengths, np.int32))
+            for x, end in [(x[i], end) for i, end in enumerate(lengths) for x in (k, v)]:
+                x[:, end:] = np.nan
+        if page:
+            table, (k, v) = _paged(rng, page, lengths, k, v)
+            args["table"] = In(table)
+        rows = (parts, b, hk, group * queries)
+        out = dtype if parts == 1 else F32
+        return {**args, "k": In(k), "v": In(v), "parts": Out(out, (*rows, dv)), "lse": Out(F32, rows)}
+
+    return make
+
+
+def _paged(rng, page: int, lengths, *tensors):
+    """A table, and the tensors (B, Hk, N, D) in pages of so many rows; entries that are not needed name none, or one of NaN."""
+    b, _, n, _ = tensors[0].shape
+    most = -(-n // page) + 1
+    table = rng.permutation(b * most + 1)[: b * most].reshape(b, most).astype(np.int32)
+    paged = []
+    for x in tensors:
+        pages = np.full((b * most + 1, page, x.shape[1], x.shape[3]), np.nan).astype(x.dtype)
+        for i in range(b):
+            for number in range(-(-lengths[i] // page)):
+                rows = x[i, :, number * page : (number + 1) * page].swapaxes(0, 1)
+                pages[table[i, number], : len(rows)] = rows
+        paged.append(pages)
+    for i, end in enumerate(lengths):
+        table[i, -(-end // page) + 1 :] = -1 if i % 2 else 2**31 - 1
+    return table, paged
 
 
 # Element by element, and the ends of a model.

@@ -420,7 +420,8 @@ def loads_of_products(plan: Plan) -> list[tuple[Op, Op | None]]:
         ):
             continue
         loop = owner.get(op)
-        found.append((op, loop if loop is not None and loop.name == "loop" and _ahead(op, loop) else None))
+        ahead = loop is not None and loop.name == "loop" and _ahead(op, loop, stored)
+        found.append((op, loop if ahead else None))
     return found
 
 
@@ -438,8 +439,10 @@ def owners(region: Region, owner: Op | None = None) -> dict[Op, Op]:
 PURE_SCALARS = ("add", "sub", "mul", "floordiv", "mod", "cdiv", "maximum", "minimum", "cast", "const")
 
 
-def _ahead(load: Op, loop: Op) -> bool:
-    """Whether the address of a load can be computed for a later pass: it follows from the index and what lies outside."""
+def _ahead(load: Op, loop: Op, stored: set[str]) -> bool:
+    """Whether the address of a load can be computed for a later pass: it follows from the index, from what lies outside, and
+    from numbers in memory that nobody stores to.
+    """
     region = loop.regions[0]
     inside = {v for op in region.walk() for v in op.results} | set(region.args[1:])
 
@@ -450,7 +453,10 @@ def _ahead(load: Op, loop: Op) -> bool:
         return (
             op is not None
             and op in region.ops
-            and op.name in (*PURE_SCALARS, "index", "slice", "permute")
+            and (
+                op.name in (*PURE_SCALARS, "index", "slice", "permute")
+                or (op.name == "load" and not shape(op.result) and base(op.operands[0]).name not in stored)
+            )
             and all(map(known, op.operands))
         )
 

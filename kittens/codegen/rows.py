@@ -1,9 +1,11 @@
-"""How many rows a program takes of the library's kernels whose tiles hold whole rows: what backends' tunables share."""
+"""How many rows a program takes of the library's kernels: what backends' tunables share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+from kittens.arguments import TensorArg
 
 #: Elements of one program, by kernel: few enough to stay in registers, and for several programs on a processor.
 ELEMENTS: Mapping[str, int] = {
@@ -24,3 +26,8 @@ def whole_rows(
         return {}
     rows = elements[kernel] // max(arguments["x"].shape[-1], 1)
     return {"BM": max(1, min(MOST, 1 << rows.bit_length() >> 1))}
+
+
+def query_rows(q: TensorArg, most: int) -> int:
+    """Rows of a tile that holds the queries of a group, of q (B, Hk, R, D): a power of two from 16 to `most`."""
+    return min(max(16, 1 << max(q.shape[2] - 1, 0).bit_length()), most)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 import kittens as kt
+from kittens.kernels.masks import key_blocks, visible
 from kittens.kernels.softmaxes import LOG2E, finite_or_zero
 from kittens.kernels.stacks import head_width
 
@@ -19,48 +20,18 @@ from kittens.kernels.stacks import head_width
 SLACK = 8.0
 
 
-def key_blocks(i, nq, nk, left, right, BM, BN):
-    """The range lo, hi of the blocks of keys that some query of block i sees."""
-    lo, hi = 0, kt.cdiv(nk, BN)
-    if left is not None:
-        lo = kt.maximum(i * BM + (nk - nq - left), 0) // BN
-    if right is not None:
-        hi = kt.minimum(kt.cdiv(kt.maximum((i + 1) * BM + (nk - nq + right), 0), BN), hi)
-    return lo, hi
+def attend(q_tile, keys, values, seen, blocks, scale, v):
+    """o and lse of a tile of queries over a range of blocks of keys; 0 and -inf for a query that sees no key.
 
-
-def visible(s, i, j, nq, nk, left, right):
-    """The scores s of query block i and key block j; -inf where the query does not see the key."""
-    position, key = kt.rows(i, s.shape[0]) + (nk - nq), kt.cols(j, s.shape[1])
-    if right is None or right > 0:  # else the bound on the right says it
-        s = kt.where(key < nk, s, -kt.inf)
-    if left is not None:
-        s = kt.where(key >= position - left, s, -kt.inf)
-    if right is not None:
-        s = kt.where(key <= position + right, s, -kt.inf)
-    return s
-
-
-@kt.kernel(grid=lambda q, BM: (kt.cdiv(q.shape[2], BM), q.shape[1], q.shape[0]))
-def attention_forward(
-    q, k, v, o, lse=None, *, scale, left=None, right=None, BM=kt.tunable(64, 128), BN=kt.tunable(64, 128, 32)
-):
-    """o = softmax(scale q k^T) v, lse = log(sum(exp(scale q k^T))); 0 and -inf for a query that sees no key.
-
+    keys(j) and values(j) are block j of k and v; seen(s, j) are the scores s of block j, -inf where a key is not seen.
     scale, above 0, is applied in float32; probabilities are rounded to v's type for their product with v.
     """
-    i, h, b = kt.program_id(order="linear" if right is None else "descending")
-    nq, nk, hk = q.shape[2], k.shape[2], h // (q.shape[1] // k.shape[1])
-    q, k, v, o = q[b, h], k[b, hk], v[b, hk], o[b, h]
-    D, DV, c = head_width(q), head_width(v), scale * LOG2E
-
-    q_tile = kt.load(q, (i, 0), (BM, D))
-    m, l = kt.full((BM,), -kt.inf, kt.float32), kt.zeros((BM,), kt.float32)
-    acc = kt.zeros((BM, DV), kt.float32)
-    lo, hi = key_blocks(i, nq, nk, left, right, BM, BN)
-    for j in kt.range(lo, hi):
-        s = q_tile @ kt.load(k, (j, 0), (BN, D)).T
-        s = visible(s, i, j, nq, nk, left, right)
+    rows, DV, c = q_tile.shape[0], head_width(v), scale * LOG2E
+    m, l = kt.full((rows,), -kt.inf, kt.float32), kt.zeros((rows,), kt.float32)
+    acc = kt.zeros((rows, DV), kt.float32)
+    for j in kt.range(*blocks):
+        s = q_tile @ keys(j).T
+        s = seen(s, j)
         reach = kt.maximum(m, s.max(axis=1))
         grows = (reach - m) * c > SLACK  # not where both are -inf
         m_new = kt.where(grows, reach, m)
@@ -68,8 +39,31 @@ def attention_forward(
         p = kt.exp2(kt.fma(s, c, -base[:, None]))
         alpha = kt.where(grows, kt.exp2(kt.fma(m, c, -base)), 1.0)
         l = l * alpha + p.sum(axis=1)
-        acc = acc * alpha[:, None] + p.to(v.dtype) @ kt.load(v, (j, 0), (BN, DV))
+        acc = acc * alpha[:, None] + p.to(v.dtype) @ values(j)
         m = m_new
-    kt.store(o, (i, 0), acc * (1.0 / kt.where(l == 0.0, 1.0, l))[:, None])
+    o = acc * (1.0 / kt.where(l == 0.0, 1.0, l))[:, None]
+    return o, (finite_or_zero(m) * c + kt.log2(l)) * math.log(2)
+
+
+@kt.kernel(grid=lambda q, BM: (kt.cdiv(q.shape[2], BM), q.shape[1], q.shape[0]))
+def attention_forward(
+    q, k, v, o, lse=None, *, scale, left=None, right=None, BM=kt.tunable(64, 128), BN=kt.tunable(64, 128, 32)
+):
+    """o = softmax(scale q k^T) v, lse = log(sum(exp(scale q k^T))); 0 and -inf for a query that sees no key."""
+    i, h, b = kt.program_id(order="linear" if right is None else "descending")
+    nq, nk, hk = q.shape[2], k.shape[2], h // (q.shape[1] // k.shape[1])
+    q, k, v, o, D = q[b, h], k[b, hk], v[b, hk], o[b, h], head_width(q)
+
+    q_tile = kt.load(q, (i, 0), (BM, D))
+    o_tile, lse_tile = attend(
+        q_tile,
+        lambda j: kt.load(k, (j, 0), (BN, D)),
+        lambda j: kt.load(v, (j, 0), (BN, head_width(v))),
+        lambda s, j: visible(s, i, j, nq, nk, left, right),
+        key_blocks(i, nq, nk, left, right, BM, BN),
+        scale,
+        v,
+    )
+    kt.store(o, (i, 0), o_tile)
     if lse is not None:
-        kt.store(lse[b, h], i, (finite_or_zero(m) * c + kt.log2(l)) * math.log(2))
+        kt.store(lse[b, h], i, lse_tile)

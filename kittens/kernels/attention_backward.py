@@ -13,15 +13,10 @@ do the work of both, in five products instead of seven: it then adds to dq in no
 
 from __future__ import annotations
 
-import os
-
 import kittens as kt
-from kittens.kernels.attention import key_blocks, visible
+from kittens.kernels.masks import key_blocks, visible
 from kittens.kernels.softmaxes import LOG2E
 from kittens.kernels.stacks import head_width, wide
-
-DESC = os.environ.get("KT_DESC") == "1"
-
 
 #: Queries of a block of `attention_backward_kv` where it counts turns, at least.
 LEAST = 32

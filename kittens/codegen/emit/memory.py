@@ -59,11 +59,16 @@ def copies_ahead(
         writer.line("kt_cp_async_commit();")
 
 
-def inline(writer: Writer, value: Value, env: dict[Value, str]) -> str:
-    """A scalar as an expression in which some values stand for others: the address of a later pass."""
+def inline(writer: Writer, value: Value, env: dict[Value, str], alive: str = "") -> str:
+    """A scalar as an expression in which some values stand for others: the address of a later pass.
+
+    What it takes from memory is loaded before, if the pass is `alive`.
+    """
     if value in env:
         return env[value]
     op = value.producer
+    if op is not None and op.name == "load" and follows(value, set(env)):
+        return _scalar_load(writer, op, env, alive)
     if (
         op is None
         or op.name in ("const", "dim")
@@ -71,8 +76,24 @@ def inline(writer: Writer, value: Value, env: dict[Value, str]) -> str:
         or (value in writer.names and not follows(value, set(env)))
     ):
         return writer.scalar(value)
-    texts = [inline(writer, x, env) for x in op.operands]
+    texts = [inline(writer, x, env, alive) for x in op.operands]
     return cexpr.expression(op.name, op.attrs, [dtype_of(x) for x in op.operands], dtype_of(value), texts)
+
+
+def _scalar_load(writer: Writer, op: Op, env: dict[Value, str], alive: str = "") -> str:
+    """Load one number, unless its pass is not `alive`; the name that it has then."""
+    result = op.result
+    c = cexpr.ctype(dtype_of(result))
+    view, at, limits = window(writer, op, shape(result), env, alive)
+    conditions = [f"{x} > 0" for x in limits if not x.all]
+    if not limits:
+        conditions = [*([alive] if alive else []), *view.conditions]
+    name = writer.fresh(result.name or "t")
+    text = f"kt_get_global<{c}>({at})"
+    if conditions:
+        text = f"{' && '.join(conditions)} ? {text} : {c}({cexpr.literal(op.attrs['pad'], dtype_of(result))})"
+    writer.line(f"const {c} {name} = {text};")
+    return name
 
 
 def window(
@@ -89,10 +110,10 @@ def window(
     Nothing is inside unless `alive`, a condition: then, and unless the view is one, the first axis is not. straight: with no
     branch on such conditions, so that the loads of several tiles follow each other.
     """
-    view = resolve(op.operands[0], lambda v: inline(writer, v, env))
+    view = resolve(op.operands[0], lambda v: inline(writer, v, env, alive))
     tensor = view.parameter.type
     assert isinstance(tensor, TensorType)
-    coordinates = [inline(writer, c, env) for c in op.operands[1 : 1 + len(view.axes)]]
+    coordinates = [inline(writer, c, env, alive) for c in op.operands[1 : 1 + len(view.axes)]]
     terms = list(view.terms)
     limits: list[Limit] = []
     conditions = [alive, *view.conditions] if alive else view.conditions
@@ -315,13 +336,7 @@ def op_load(writer: Writer, op: Op) -> None:
         writer.barrier()
     c = cexpr.ctype(dtype_of(result))
     if not is_tile(result):
-        view, at, limits = window(writer, op, shape(result), {})
-        conditions = [f"{x} > 0" for x in limits if not x.all] + (view.conditions if not limits else [])
-        name = writer.names[result] = writer.fresh(result.name or "t")
-        text = f"kt_get_global<{c}>({at})"
-        if conditions:
-            text = f"{' && '.join(conditions)} ? {text} : {c}({cexpr.literal(op.attrs['pad'], dtype_of(result))})"
-        writer.line(f"const {c} {name} = {text};")
+        writer.names[result] = _scalar_load(writer, op, {})
         return
     layout = writer.layout_of(result)
     name = writer.fresh(result.name or "t")

@@ -1,0 +1,158 @@
+"""Attention over packed sequences: the same bits as attention of each by itself; neighbours are neither read nor written."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kerneltools import BF16, E4M3, F16, F32, FLOATS, normal, random_shapes, run_both_ways
+
+import kittens as kt
+from kittens import kernels, ops
+
+
+@pytest.fixture
+def both(monkeypatch):
+    run_both_ways(monkeypatch)
+
+
+def inputs(dtype, h, hk, lengths, d, dv, seed=0, apart=0):
+    """q, k, v and do with `apart` rows of NaN before and after the sequences, and the bounds."""
+    rng = np.random.default_rng(seed)
+    cu_q, cu_k = (apart + np.cumsum((0, *(x[i] for x in lengths)), dtype=np.int32) for i in (0, 1))
+    heads = (h, d, cu_q), (hk, d, cu_k), (hk, dv, cu_k), (h, dv, cu_q)
+    tensors = [normal(rng, dtype, cu[-1] + apart, n, width) for n, width, cu in heads]
+    for x in tensors if apart else ():
+        x[:apart], x[-apart:] = np.nan, np.nan
+    return *tensors, cu_q, cu_k
+
+
+def check(dtype, h, hk, lengths, d, dv, kw, tune=None, apart=0, backward=True):
+    q, k, v, do, cu_q, cu_k = inputs(dtype, h, hk, lengths, d, dv, len(lengths), apart)
+    max_q, max_k = (max((x[i] for x in lengths), default=0) for i in (0, 1))
+    out = np.full((len(q), h, dv), 7, BF16 if dtype == E4M3 else dtype)
+    o, lse = ops.attention_varlen(q, k, v, cu_q, cu_k, max_q, return_lse=True, out=out, tune=tune, **kw)
+    assert o is out
+    outside = np.r_[0:apart, len(q) - apart : len(q)]
+    assert (o[outside] == 7).all()
+    grads = ()
+    if backward:
+        given = (q, k, v, o, lse, do, cu_q, cu_k, max_q, max_k)
+        grads = ops.attention_varlen_backward(*given, tune=tune, **kw)
+    for b in range(len(lengths)):
+        mine = [slice(*cu[b : b + 2]) for cu in (cu_q, cu_k, cu_k, cu_q)]
+        one = [x[rows].swapaxes(0, 1) for x, rows in zip((q, k, v, do), mine, strict=True)]
+        o1, lse1 = ops.attention(*one[:3], return_lse=True, tune=tune, **kw)
+        assert (o[mine[0]].swapaxes(0, 1) == o1).all() and (lse[:, mine[0]] == lse1).all()
+        if backward:
+            wanted = ops.attention_backward(*one[:3], o1, lse1, one[3], tune=tune, **kw)
+            for got, want, rows in zip(grads, wanted, mine, strict=False):
+                assert (got[rows].swapaxes(0, 1) == want).all()
+
+
+LENGTHS = [(70, 70), (0, 12), (33, 0), (130, 100), (5, 40), (0, 0)]
+MASKS = [{}, {"causal": True}, {"window": (20, 5)}, {"window": 70, "causal": True, "scale": 0.3}]
+
+
+@pytest.mark.parametrize("kw", MASKS, ids=str)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("heads", [(2, 2), (6, 2)], ids=str)
+def test_sequences_do_not_see_each_other(heads, dtype, kw):
+    check(dtype, *heads, LENGTHS, 32, 24, kw)
+
+
+@pytest.mark.parametrize("kw", MASKS, ids=str)
+def test_rows_of_nobody_are_left_alone(kw):
+    check(F32, 4, 2, [(20, 33), (35, 30)], 16, 16, kw, {"BM": 32, "BN": 32}, apart=7)
+
+
+@pytest.mark.parametrize("d", [1, 40, 72, 128, 256])
+def test_head_dimensions(d):
+    check(F16, 2, 1, [(33, 40), (20, 9)], d, d, {"causal": True})
+
+
+def test_float8():
+    check(E4M3, 2, 1, [(33, 70), (20, 9)], 48, 32, {"causal": True}, backward=False)
+
+
+@pytest.mark.parametrize("lengths", [[], [(0, 0)], [(0, 9)], [(9, 0)]], ids=str)
+def test_empty(lengths):
+    check(F32, 2, 1, lengths, 16, 16, {"causal": True})
+
+
+def test_traced_as_run(both):
+    """Results that are kept where no sequence is are not compared here: all rows belong to one."""
+    q, k, v, do, cu_q, cu_k = inputs(F32, 4, 2, LENGTHS, 16, 16)
+    o, lse = ops.attention_varlen(q, k, v, cu_q, cu_k, 130, causal=True, return_lse=True)
+    ops.attention_varlen_backward(q, k, v, o, lse, do, cu_q, cu_k, 130, 100, causal=True)
+
+
+def test_a_gradient_of_the_log_sum_exp():
+    q, k, v, _, cu_q, cu_k = inputs(F32, 2, 2, [(20, 20), (9, 9)], 16, 16)
+    o, lse = ops.attention_varlen(q, k, v, cu_q, cu_k, 20, return_lse=True)
+    ones = np.ones_like(lse)
+    grads = ops.attention_varlen_backward(q, k, v, o, lse, 0 * o, cu_q, cu_k, 20, 20, dlse=ones)
+    one = [x[:20].swapaxes(0, 1) for x in (q, k, v, o)]
+    wanted = ops.attention_backward(*one[:3], one[3], lse[:, :20], 0 * one[3], dlse=ones[:, :20])
+    for got, want in zip(grads, wanted, strict=True):
+        assert (got[:20].swapaxes(0, 1) == want).all()
+
+
+@random_shapes
+@given(
+    st.lists(st.tuples(st.integers(0, 70), st.integers(0, 70)), max_size=5), st.integers(1, 3), st.integers(1, 2),
+    st.integers(1, 40), st.integers(1, 40), st.sampled_from(FLOATS), st.one_of(st.none(), st.integers(0, 60)),
+    st.one_of(st.none(), st.integers(0, 60)), st.sampled_from([16, 32, 48]), st.sampled_from([16, 64]), st.integers(0, 3),
+)  # fmt: skip
+def test_random_shapes(lengths, group, hk, d, dv, dtype, left, right, bm, bn, apart):
+    tune = {"BM": bm, "BN": bn}
+    check(dtype, group * hk, hk, lengths, d, dv, {"window": (left, right)}, tune, apart)
+
+
+def test_bounds_beyond_what_there_is_are_cut():
+    """Nothing is read or written out of bounds, whatever the numbers say."""
+    q, k, v, _, _, _ = inputs(F32, 2, 2, [(20, 20)], 16, 16)
+    wild = np.array([-3, 1000], np.int32)
+    o = ops.attention_varlen(q, k, v, wild, wild, 20)
+    mine = np.array([0, 20], np.int32)
+    assert (o == ops.attention_varlen(q, k, v, mine, mine, 20)).all()
+
+
+def test_the_kernels_are_short():
+    import inspect
+
+    from kittens.kernels import attention_varlen
+
+    text = inspect.getsource(attention_varlen).split("from __future__")[1]
+    assert sum(1 for x in text.splitlines() if x.strip()) <= 120
+    assert len(inspect.getsource(kernels.attention_varlen_forward.function).splitlines()) <= 30
+
+
+# What is refused.
+
+Q, K, CU = np.zeros((30, 4, 8), F32), np.zeros((40, 2, 8), F32), np.array([0, 30], np.int32)
+LSE = np.zeros((4, 30), F32)
+
+REFUSED = {
+    "rank": (lambda: ops.attention_varlen(Q[0], K, K, CU, CU, 9), kt.ShapeError, "q has 2 axes"),
+    "heads": (lambda: ops.attention_varlen(Q[:, :3], K, K, CU, CU, 9), kt.ShapeError, "3 query heads on 2"),
+    "width": (lambda: ops.attention_varlen(Q, K[..., :4], K, CU, CU, 9), kt.ShapeError, "head dimension"),
+    "values": (lambda: ops.attention_varlen(Q, K, K[:9], CU, CU, 9), kt.ShapeError, "v has shape"),
+    "int64": (lambda: ops.attention_varlen(Q, K, K, CU.astype(int), CU, 9), kt.DTypeError, "cu_q is int64"),
+    "bounds": (lambda: ops.attention_varlen(Q, K, K, CU, CU[:1], 9), kt.ShapeError, "cu_k has shape"),
+    "no bounds": (lambda: ops.attention_varlen(Q, K, K, CU[:0], CU[:0], 9), kt.ShapeError, "cu_q is empty"),
+    "max_q": (lambda: ops.attention_varlen(Q, K, K, CU, CU, -1), kt.ArgumentError, "max_q is -1"),
+    "max_k": (
+        lambda: ops.attention_varlen_backward(Q, K, K, Q, LSE, Q, CU, CU, 9, 2.5), kt.ArgumentError, "max_k is 2.5",
+    ),
+    "lse": (
+        lambda: ops.attention_varlen_backward(Q, K, K, Q, LSE.T, Q, CU, CU, 9, 9), kt.ShapeError, "lse has shape",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_fit_is_refused(name):
+    call, error, words = REFUSED[name]
+    with pytest.raises(error, match=words) as caught:
+        call()
+    assert caught.value.hint
