@@ -417,6 +417,11 @@ BUGS = {
         "smem + 16384u, 8192u, 65536u",
         "shared-bounds",
     ),
+    "a descriptor of columns inside a row": (
+        "kt_matrix_desc(smem + 16384u,",
+        "kt_matrix_desc(smem + 16384u + 64u,",
+        "misaligned",
+    ),
     "a descriptor inside an atom": (
         "kt_matrix_desc(smem + 16384u,",
         "kt_matrix_desc(smem + 16384u + 128u,",
