@@ -477,7 +477,8 @@ def attention_backward(
         launch(kernels.attention_backward_q, q4, k4, v4, do4, l24, delta4, dq, **constants)
     else:
         sums, turns = _raised(_output(None, q, shapes[0], float32), up), None
-        if deterministic:
+        shared = right is not None and x.shape[-3:-2] != y.shape[-3:-2]  # heads: then in turn is faster
+        if deterministic or shared:
             blocks = (*x.shape[:-2], -(-nq // LEAST))
             turns = _raised(_output(None, q, blocks, int32, (int32,)), up)
         launch(kernels.attention_delta, o4, do4, lse4, delta4, l24, dlse4, sums, turns, on=on)

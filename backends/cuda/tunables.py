@@ -133,9 +133,9 @@ def _matmul_by_engine(arguments: dict[str, Any]) -> dict[str, int]:
     if c.dtype.bits < 32 and not _copied(c):
         widest >>= scaled + more + (c.strides[-1] != 1)
     if arguments["accumulate"] == "promoted":
-        widest = min(widest, 128)
+        widest = min(widest, 192 if m * n >= 1 << 26 else 128)
     batch, row = math.prod(a.shape[:-2]), 128 // a.dtype.bytes
-    for bm, bn, bk in ((128, 256, row), (128, 128, row), (128, 64, 128)):
+    for bm, bn, bk in ((128, min(widest, 256), row), (128, 128, row), (128, 64, 128)):
         if bn <= widest and -(-m // bm) * -(-n // bn) * batch >= _FULL and m > bm // 2:
             return {"BM": bm, "BN": bn, "BK": bk}
     return {"BM": 128 if m > 64 else 64, "BN": 64, "BK": 128}

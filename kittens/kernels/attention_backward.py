@@ -65,12 +65,16 @@ def attention_backward_kv(
     dq (float32), if there is one: its part of dq / scale is added there, in no fixed order; in that of key blocks with
     turns, zeros (B, H, blocks of queries) of int32.
     """
-    nq, nk, group = q.shape[2], k.shape[2], kt.static(q.shape[1] // k.shape[1])
-    even = right is None and turns is None
-    j, hk, b = kt.program_id(
-        order="linear" if even else "ascending", among=None if even else max(512 // group, 1)
-    )
+    nq, nk, group = (
+        q.shape[2],
+        k.shape[2],
+        max(kt.static(q.shape[1] // k.shape[1]), 1),
+    )  # no program without heads
     D, DV, c = head_width(q), head_width(v), scale * LOG2E
+    # Few heads at a time, so that programs read the same queries; more of them where programs end soon (tried on an H200).
+    among = max((256 if right is None else 65536 // D) // group, 1)
+    even = right is None and turns is None
+    j, hk, b = kt.program_id() if even else kt.program_id(order="ascending", among=among)
 
     k_tile, v_tile = kt.load(k[b, hk], (j, 0), (BN, D)), kt.load(v[b, hk], (j, 0), (BN, DV))
     dk_acc, dv_acc = kt.zeros((BN, D), kt.float32), kt.zeros((BN, DV), kt.float32)
