@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kittens import layouts as lay
-from kittens.codegen.engine import axes_of, panels, reads_slots, sums_carried
+from kittens.codegen.engine import as_it_lies, axes_of, panels, reads_slots, sums_carried
 from kittens.codegen.known import divisor
 from kittens.codegen.placement import dtype_of, shape, source_of
 from kittens.codegen.plan import Plan, Relay, Ring, Staged
@@ -56,8 +56,10 @@ def relay(loop: Op, plan: Plan, rings: list[Ring]) -> Relay | None:
     ):
         return None
     # What is read a pass before and a pass after its own shares its slots with nothing else, and is copied first.
-    first = next((r for r in rings if r.loop is loop), None)
-    if first is None or set(first.users) != {heads[0], late[0]}:
+    inside = [r for r in rings if r.loop is loop]
+    if len(inside) != 2 or set(inside[0].users) != {heads[0], late[0]}:
+        return None
+    if as_it_lies(plan.placement.layouts.get(value), True, plan.placement.products[late[0]]) is None:
         return None
     sent = _sums(add, whole, plan)
     tile = _tile(value, loop, plan)
@@ -148,6 +150,11 @@ def _sums(add: Op, whole: Op, plan: Plan) -> tuple[Shared, int] | None:
     assert plan.machine.engine is not None
     rows, columns = shape(whole.result)
     if found is None or found[0] or matrix.swapped or matrix.tiles[0] != 1:
+        return None
+    width = (
+        matrix.tiles[1] * 8
+    )  # of a team; rows that meet in banks change places with others 16 columns apart
+    if width % 32 or width & (width - 1):
         return None
     if dtype_of(whole.result) != "float32" or rows > plan.machine.engine.box:
         return None

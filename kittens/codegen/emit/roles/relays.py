@@ -2,12 +2,12 @@
 
 With the words of attention's backward pass, what a team does in pass i, where S(i) has been made:
 
-    start dP(i), and dK of pass i-1        behind it, for which dS(i-1) still lies in shared memory
+    start dP(i), and dK of pass i-1         behind it, for which dS(i-1) still lies in shared memory
     P(i) from S(i); dS(i) from P(i), dP(i)  the threads, while products run
-    put dS(i); hand dQ(i-1) over            behind one fence
-    start dV(i); meet the other teams; start dQ(i)
-    start S(i+1)
+    put dS(i); start dV(i)
+    meet the other teams; start dQ(i), S(i+1)
     put dQ(i) in the buffer of sums         while S(i+1) is made
+    hand it over                            with nothing under way, which fences wait for
 
 The copying team brings what S needs of one pass more than there are: to start it always needs no branch.
 """
@@ -44,8 +44,7 @@ class _Relayed:
         self.heads = [x for x in products if x not in (*self.sums, relay.whole, relay.ahead)]
         self.ring: Ring = next(r for r in writer.roles.rings if r.loop is op and relay.ahead in r.users)
         (self.other,) = {r for r in writer.roles.rings if r.loop is op} - {self.ring}
-        vectors = [s.load.result for s in self.ring.tiles if len(shape(s.load.result)) == 1]
-        self.vectors = vectors
+        self.vectors = [s.load.result for s in self.ring.tiles if len(shape(s.load.result)) == 1]
 
     def write(self) -> None:
         writer, op, relay = self.writer, self.op, self.relay
@@ -81,9 +80,8 @@ class _Relayed:
         for ring in (self.ring, relay.ring):
             writer.lagging.discard(ring)
             del writer.kept[ring]
-        writer.line(
-            f"if (lane == 0) kt_bar_arrive({bar(self.ring, 'empty')});"
-        )  # of the pass that there is not
+        # Of the pass that there is not.
+        writer.line(f"if (lane == 0) kt_bar_arrive({bar(self.ring, 'empty')});")
         advance(writer, self.ring)
         # Results go through the same bytes.
         empty = bar(relay.handed, "empty", slot_before(self.other))
@@ -129,7 +127,7 @@ class _Relayed:
                 writer.columns[op.result] = _negated(read) if op.name == "neg" else read
                 continue
             one(writer, op)
-            if op.result is relay.value if op.results else False:
+            if relay.value in op.results:
                 self._relay(first=first)
         others = [c for c in self.carried if c[1] not in {x.result for x in self.sums}]
         for _, after, _ in others:
@@ -214,7 +212,7 @@ class _Relayed:
             )
 
     def _hand_over(self) -> None:
-        """Hand what was put before to the thread that adds. The fence is also that of what was put since."""
+        """Hand what was put to the thread that adds."""
         writer, full = self.writer, bar(self.relay.handed, "full", slot_before(self.other))
         writer.line("kt_fence_async();")
         writer.line("kt_sync_lanes();")
