@@ -163,9 +163,7 @@ def store(tensor: Tensor, coordinates: Any, value: Tile) -> None:
     apply("store", (view, *_coordinates(coordinates), _stored(view, value, "kt.store")), {})
 
 
-def store_add(
-    tensor: Tensor, coordinates: Any, value: Tile, *, turn: tuple[Tensor, Any] | None = None
-) -> None:
+def store_add(tensor: Tensor, coordinates: Any, value: Tile, *, turn: Any = None) -> None:
     """Add a tile to a tensor in memory, atomically for each element.
 
     The order in which programs add is not determined, so a float result may differ from run to run; integers
@@ -178,6 +176,8 @@ def store_add(
     if turn is None:
         apply("store_add", (*where, _stored(view, value, "kt.store_add")), {})
         return
+    if not isinstance(turn, (tuple, list)) or len(turn) != 2:
+        fail(ArgumentError, f"turn of kt.store_add is {turn!r}", "a pair: turn=(turns[i], n)")
     counter, n = turn
     counted = (_tensor(counter, "turn of kt.store_add"), integer(n, "the turn of kt.store_add"))
     apply("store_add", (*where, *counted, _stored(view, value, "kt.store_add")), {"ordered": True})

@@ -64,7 +64,13 @@ def load(tensor: Array, coordinates: Sequence[int], shape: Sequence[int], pad: A
 
 
 def take_turn(counter: Array, turn: int) -> None:
-    """Count one addition in order. Raises CheckError if it is not the one whose turn it is."""
+    """Count one addition in order. Raises CheckError if it is not the one whose turn it is, or nobody's."""
+    if not counter.size:
+        raise CheckError(
+            "a counter of turns lies outside its tensor",
+            hint="give each tile that is added to a counter",
+            location=here(),
+        )
     made = int(counter[()])
     if made != turn:
         raise CheckError(

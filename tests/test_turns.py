@@ -1,0 +1,107 @@
+"""Additions in turn: kt.store_add(..., turn=(counter, n))."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kittens as kt
+from kittens.text import parse
+
+
+@kt.kernel(grid=lambda x: (kt.cdiv(x.shape[0], 16), 2))
+def added(x: Any, out: Any, turns: Any) -> None:
+    """Each program adds its rows to the same tile, those of a column of programs in the order of rows."""
+    i, z = kt.program_id()
+    kt.store_add(out, (0, z), kt.load(x, (i, z), (16, 32)), turn=(turns[z], i))
+
+
+def arrays(rows: int) -> tuple[Any, ...]:
+    x = np.random.default_rng(rows).standard_normal((rows, 64)).astype(np.float32)
+    return x, np.zeros((16, 64), np.float32), np.zeros(2, np.int32)
+
+
+@pytest.mark.sim
+@settings(max_examples=8, deadline=None)
+@given(st.integers(1, 150), st.sampled_from(["cuda:sm_80@sim", "cuda:sm_90a@sim"]))
+def test_sums_are_those_of_the_reference_bit_for_bit(rows: int, target: str) -> None:
+    x, want, counts = arrays(rows)
+    added(x, want, counts, on="numpy")
+    assert (counts == -(-rows // 16)).all()
+    _, have, again = arrays(rows)
+    added(x, have, again, on=target)
+    np.testing.assert_array_equal(have, want)
+    np.testing.assert_array_equal(again, counts)
+
+
+def test_it_is_text_that_parses_and_counters_are_written() -> None:
+    function = added.ir(*arrays(40))
+    assert "{ordered=True}" in str(function) and str(parse(str(function))) == str(function)
+    assert function.stored() == {"out", "turns"}
+
+
+def test_a_compiled_kernel_knows(tmp_path: Any) -> None:
+    from kittens.backends.cuda.compile import available
+
+    if available():
+        pytest.skip(available())
+    made = added.compile("cuda:sm_90a", *arrays(40))
+    made.save(tmp_path / "added")
+    assert made.ordered and kt.load(tmp_path / "added").ordered and not made.unordered
+
+
+@pytest.mark.parametrize("target", ["metal@sim", "hip:gfx942@sim"])
+def test_targets_whose_programs_do_not_wait_refuse(target: str) -> None:
+    with pytest.raises(kt.UnavailableError, match="do not wait for each other"):
+        added(*arrays(40), on=target)
+
+
+@pytest.mark.sim
+def test_a_program_that_waits_for_a_later_one_is_found() -> None:
+    @kt.kernel(grid=lambda x: kt.cdiv(x.shape[0], 16))
+    def backwards(x: Any, out: Any, turns: Any) -> None:
+        i = kt.program_id()
+        kt.store_add(
+            out, (0, 0), kt.load(x, (i, 0), (16, 32)), turn=(turns[0], kt.cdiv(x.shape[0], 16) - 1 - i)
+        )
+
+    x, out, turns = arrays(40)
+    with pytest.raises(kt.CheckError, match="has turn 2, and 0 were made"):
+        backwards(x, out, turns)
+    assert not out.any() and not turns.any()
+
+
+@pytest.mark.parametrize(
+    ("turn", "error", "text"),
+    [
+        (lambda t: (t, 0), kt.DTypeError, "counts turns in tensor"),
+        (lambda t: t[0], kt.ArgumentError, "a pair"),
+        (lambda t: (t[0], 1.5), kt.DTypeError, "an integer, not 1.5"),
+        (lambda t: (3, 0), kt.DTypeError, "takes a tensor first"),
+        (lambda t: (t[5], 0), kt.CheckError, "outside its tensor"),
+        (lambda t: (t[0], 3), kt.CheckError, "has turn 3, and 0 were made"),
+    ],
+)
+def test_what_is_no_turn(turn: Any, error: type[Exception], text: str) -> None:
+    @kt.kernel(grid=1)
+    def wrong(x: Any, out: Any, turns: Any) -> None:
+        kt.store_add(out, (0, 0), kt.load(x, (0, 0), (16, 32)), turn=turn(turns))
+
+    x, out, turns = arrays(16)
+    with pytest.raises(error, match=text):
+        wrong(x, out, turns)
+    assert not out.any() and not turns.any()
+
+
+@pytest.mark.parametrize("among", [0, -1, 1.5, True, "8"])
+def test_among_is_a_number_of_programs(among: Any) -> None:
+    @kt.kernel(grid=4)
+    def wrong(x: Any) -> None:
+        kt.store(x[kt.program_id(order="ascending", among=among)], (), 1.0)
+
+    with pytest.raises(kt.ArgumentError, match="at least 1"):
+        wrong(np.zeros(4, np.float32))
