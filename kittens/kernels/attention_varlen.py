@@ -56,7 +56,8 @@ def attention_varlen_backward_kv(
 ):  # fmt: skip
     """dk and dv of one block of keys of a sequence."""
     j, hk, b = kt.program_id(order="ascending")
-    group, queries, keys = q.shape[0] // k.shape[0], rows_of(cu_q, b), rows_of(cu_k, b)
+    group = max(kt.static(q.shape[0] // k.shape[0]), 1)  # no program without heads
+    queries, keys = rows_of(cu_q, b), rows_of(cu_k, b)
     k, v, D, DV, c = k[hk][keys], v[hk][keys], head_width(q), head_width(v), scale * LOG2E
     nq, nk = q[0][queries].shape[0], k.shape[0]
 
