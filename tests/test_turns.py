@@ -54,6 +54,24 @@ def test_a_compiled_kernel_knows(tmp_path: Any) -> None:
     assert made.ordered and kt.load(tmp_path / "added").ordered and not made.unordered
 
 
+@pytest.mark.sim
+@pytest.mark.parametrize("target", ["numpy", "cuda:sm_80@sim", "cuda:sm_90a@sim"])
+def test_single_numbers_are_added_in_turn(target: str) -> None:
+    """The turn of an addition of a single number was left out, and its counter stayed as it was."""
+
+    @kt.kernel(grid=lambda n: n)
+    def numbers(out: Any, turns: Any, n: Any) -> None:
+        i = kt.program_id()
+        kt.store_add(out[0], (), i.to(kt.float32) * 0.1, turn=(turns[0], i))
+
+    out, turns = np.zeros(1, np.float32), np.zeros(1, np.int32)
+    numbers(out, turns, 7, on=target)
+    want = np.float32(0)
+    for i in range(7):
+        want += np.float32(i) * np.float32(0.1)
+    assert out[0] == want and turns[0] == 7
+
+
 @pytest.mark.parametrize("target", ["metal@sim", "hip:gfx942@sim"])
 def test_targets_whose_programs_do_not_wait_refuse(target: str) -> None:
     with pytest.raises(kt.UnavailableError, match="do not wait for each other"):

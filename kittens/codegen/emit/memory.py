@@ -461,28 +461,39 @@ def _store_vector(writer: Writer, tile: Value, read: Reader, r: str, width: int,
 
 def op_store(writer: Writer, op: Op) -> None:
     writer.locate(op)
-    tile = op.operands[-1]
-    add = op.name == "store_add"
-    c = cexpr.ctype(dtype_of(tile))
-    if not is_tile(tile):
-        view, at, limits = window(writer, op, shape(tile), {})
-        conditions = [
-            "tid == 0",
-            *(f"{x} > 0" for x in limits if not x.all),
-            *(view.conditions if not limits else []),
-        ]
-        call = "kt_add_global" if add else "kt_put_global"
-        writer.line(f"if ({' && '.join(conditions)}) {call}({at}, {c}({writer.scalar(tile)}));")
-        return
-    layout = writer.held[tile][1] if tile in writer.held else writer.layout_of(tile)
-    read = writer.reader(tile, layout)
-    keep, condition = writer.owners(layout)
     counted = turn(writer, op) if op.attrs.get("ordered") else ""
     if counted:
         writer.line(f"if (tid == 0) kt_turn_wait({counted});")
         writer.barrier()
+    if is_tile(op.operands[-1]):
+        _store_tile(writer, op)
+    else:
+        _store_scalar(writer, op)
+    if counted:
+        writer.barrier()
+        writer.line(f"if (tid == 0) kt_turn_pass({counted});")
+
+
+def _store_scalar(writer: Writer, op: Op) -> None:
+    number = op.operands[-1]
+    view, at, limits = window(writer, op, shape(number), {})
+    conditions = [
+        "tid == 0",
+        *(f"{x} > 0" for x in limits if not x.all),
+        *(view.conditions if not limits else []),
+    ]
+    call = "kt_add_global" if op.name == "store_add" else "kt_put_global"
+    value = f"{cexpr.ctype(dtype_of(number))}({writer.scalar(number)})"
+    writer.line(f"if ({' && '.join(conditions)}) {call}({at}, {value});")
+
+
+def _store_tile(writer: Writer, op: Op) -> None:
+    tile = op.operands[-1]
+    layout = writer.held[tile][1] if tile in writer.held else writer.layout_of(tile)
+    read = writer.reader(tile, layout)
+    keep, condition = writer.owners(layout)
     writer.open(f"if ({condition})" if condition else "")
-    if add:
+    if op.name == "store_add":
         view, at, limits = window(writer, op, shape(tile), {})
         size = BY_NAME[dtype_of(tile)].bytes
         for header, r in writer.each(keep, layout.registers):
@@ -494,9 +505,6 @@ def op_store(writer: Writer, op: Op) -> None:
     else:
         tile_memory(writer, op, tile, layout, "", read, keep)
     writer.close()
-    if counted:
-        writer.barrier()
-        writer.line(f"if (tid == 0) kt_turn_pass({counted});")
 
 
 def turn(writer: Writer, op: Op) -> str:
