@@ -145,6 +145,11 @@ class Function:
         """Names of the tensor parameters that the kernel reads."""
         return {base(op.operands[0]).name for op in self.body.walk() if op.name == "load"}
 
+    @property
+    def ordered(self) -> bool:
+        """Whether programs wait for ones with lower numbers."""
+        return any(op.attrs.get("ordered") for op in self.body.walk())
+
     def __str__(self) -> str:
         from kittens.text import print_function
 

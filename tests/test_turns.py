@@ -72,6 +72,31 @@ def test_single_numbers_are_added_in_turn(target: str) -> None:
     assert out[0] == want and turns[0] == 7
 
 
+@pytest.mark.sim
+@pytest.mark.parametrize("order", ["linear", "grouped"])
+def test_parts_of_a_product_are_added_in_turn(order: str) -> None:
+    """The engine's blocks took programs in steps of their number, and waited for those of blocks that had not begun. Where
+    programs cannot be drawn, since the kernel asks in two ways which it is, the threads make the product.
+    """
+
+    @kt.kernel(grid=lambda c, parts: (kt.cdiv(c.shape[0], 64), kt.cdiv(c.shape[1], 64), parts))
+    def split(a: Any, b: Any, c: Any, turns: Any, parts: Any) -> None:
+        (i, j, _), z = kt.program_id(), kt.program_id(2, order=order)
+        acc = kt.zeros((64, 64), kt.float32)
+        for k in kt.range(z, kt.cdiv(a.shape[1], 64), parts):
+            acc += kt.load(a, (i, k), (64, 64)) @ kt.load(b, (k, j), (64, 64))
+        kt.store_add(c, (i, j), acc, turn=(turns[i, j], z))
+
+    n, parts = 128, 6  # more programs than blocks
+    a = np.random.default_rng(0).standard_normal((n, 64 * parts)).astype(np.float16)
+    b = np.random.default_rng(1).standard_normal((64 * parts, n)).astype(np.float16)
+    c, turns = np.zeros((n, n), np.float32), np.zeros((2, 2), np.int32)
+    assert (split.plan("cuda:sm_90a", a, b, c, turns, parts).roles is not None) == (order == "linear")
+    split(a, b, c, turns, parts, on="cuda:sm_90a@sim")
+    np.testing.assert_allclose(c, a.astype(np.float32) @ b.astype(np.float32), rtol=1e-4, atol=1e-4)
+    assert (turns == parts).all()
+
+
 @pytest.mark.parametrize("target", ["metal@sim", "hip:gfx942@sim"])
 def test_targets_whose_programs_do_not_wait_refuse(target: str) -> None:
     with pytest.raises(kt.UnavailableError, match="do not wait for each other"):

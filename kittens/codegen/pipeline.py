@@ -99,7 +99,7 @@ def artifact(
         persistent=source.persistent,
         cluster=source.cluster,
         early=source.early,
-        ordered=any(op.attrs.get("ordered") for op in function.body.walk()),
+        ordered=function.ordered,
     )
 
 

@@ -493,9 +493,12 @@ def fit(plan: Plan, spare: int) -> bool:
     roles.out = at
     at += out
     ids = [op for op in plan.function.body.walk() if op.name == "program_id"]
-    waiting = any(r.add.attrs.get("ordered") for r in roles.relays.values())  # only for programs drawn before
+    waiting = plan.function.ordered  # only for programs drawn before
     uneven = ids and (roles.late or waiting or ids[0].attrs["order"] in ("ascending", "descending"))
-    if uneven and len(ids) == 1 and ids[0] in plan.function.body.ops:
+    told = len(ids) == 1 and ids[0] in plan.function.body.ops
+    if waiting and ids and not told:
+        return False
+    if uneven and told:
         roles.turns = Ring("turn", [], (), None)
         for way in roles.outs.values():  # where a program before was is not known any more
             way.late = False

@@ -40,11 +40,9 @@ def programs(writer: Writer, *, told: bool = False) -> str:
         writer.line("if (turn_0 < 0) break;")
         return ""
     drawn = writer.fresh("drawn")
-    waiting = any(r.add.attrs.get("ordered") for r in writer.plan.roles.relays.values())
+    waiting = writer.plan.function.ordered
     first, draw = "kt_program_x()", "kt_blocks() + kt_draw(counter, programs)"
-    if (
-        waiting
-    ):  # the first one too: a program that others wait for belongs to no block that may not have begun
+    if waiting:  # the first one too: nobody waits for a program of a block that may not have begun
         first = draw = "kt_draw(counter, programs + kt_blocks())"
     writer.line(f"kt_u32 {drawn} = {first};")
     writer.open("for (;;)")
