@@ -148,3 +148,20 @@ def test_among_is_a_number_of_programs(among: Any) -> None:
 
     with pytest.raises(kt.ArgumentError, match="at least 1"):
         wrong(np.zeros(4, np.float32))
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("among", [1, 3, 2**31 + 1, 2**32, 2**70])
+def test_programs_sorted_among_any_number_occur_once(among: int) -> None:
+    """A kernel that asks again, without saying among how many, is in the place that it was told first. Numbers of more than 32
+    bits divided by zero.
+    """
+
+    @kt.kernel(grid=lambda x: (x.shape[0], x.shape[1]))
+    def twice(x: Any) -> None:
+        i, j = kt.program_id(0, order="ascending", among=among), kt.program_id(1)
+        kt.store_add(x[i, j], (), kt.scalar(1, kt.int32))
+
+    x = np.zeros((4, 6), np.int32)
+    twice(x, on="cuda:sm_80@sim")
+    assert (x == 1).all()

@@ -36,8 +36,9 @@ def op_program_id(writer: Writer, op: Op) -> None:
 def _program(writer: Writer, op: Op, names: list[str]) -> None:
     """Declare the coordinates of a program."""
     rank, rows = op.attrs["rank"], writer.rows
-    # A kernel that asks twice is in one place: the first order holds.
-    order = next(x for x in writer.plan.function.body.walk() if x.name == "program_id").attrs["order"]
+    # A kernel that asks twice is in one place: the first order holds, with what it says beside.
+    attrs = next(x for x in writer.plan.function.body.walk() if x.name == "program_id").attrs
+    order = attrs["order"]
     if rank == 1:
         text = f"kt_u32({rows}) - 1u - {writer.program}" if order == "descending" else writer.program
         writer.line(f"const kt_i64 {names[0]} = {text};")
@@ -48,7 +49,8 @@ def _program(writer: Writer, op: Op, names: list[str]) -> None:
         programs = " * ".join(f"kt_u32({rows if i == 0 else f'grid_{i}'})" for i in range(rank))
         writer.line(f"program = kt_dealt(program, {programs}, {writer.machine.parts}u);")
     if order in ("ascending", "descending"):
-        _sorted(writer, names, op.attrs.get("among", _SORTED), descending=order == "descending")
+        among = min(attrs.get("among", _SORTED), _ALL)
+        _sorted(writer, names, among, descending=order == "descending")
         return
     if order == "grouped":
         # Eight rows of programs at a time, column by column, so that neighbours in time share operands.
@@ -71,6 +73,8 @@ def _program(writer: Writer, op: Op, names: list[str]) -> None:
 
 #: Programs that are sorted at a time: enough to even out, few enough that what they share stays in caches.
 _SORTED = 512
+#: And at most: with a row more of them, their number is still one of 32 bits.
+_ALL = 1 << 31
 
 
 def _sorted(writer: Writer, names: list[str], among: int, *, descending: bool) -> None:
