@@ -96,7 +96,8 @@ def cols(coordinate: Like, size: Any) -> Tile:
 
 
 #: Orders in which programs can be started.
-ORDERS = ("linear", "grouped", "ascending", "descending")
+SORTED = ("ascending", "descending")
+ORDERS = ("linear", "grouped", *SORTED)
 
 
 def program_id(axis: int | None = None, *, order: str = "linear", among: int | None = None) -> Any:
@@ -111,6 +112,12 @@ def program_id(axis: int | None = None, *, order: str = "linear", among: int | N
         fail(ArgumentError, f"no program order {order!r}", f"the orders are {', '.join(map(repr, ORDERS))}")
     if among is not None and (type(among) is not int or among < 1):
         fail(ArgumentError, f"among is {among!r}", "a Python integer of at least 1, or leave it out")
+    if among is not None and order not in SORTED:
+        fail(
+            ArgumentError,
+            f"among is {among}, and programs in {order} order are not sorted",
+            f"leave it out, or sort them: order={' or '.join(map(repr, SORTED))}",
+        )
     return _grid("program_id", axis, {"order": order} if among is None else {"order": order, "among": among})
 
 

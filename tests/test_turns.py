@@ -165,3 +165,13 @@ def test_programs_sorted_among_any_number_occur_once(among: int) -> None:
     x = np.zeros((4, 6), np.int32)
     twice(x, on="cuda:sm_80@sim")
     assert (x == 1).all()
+
+
+@pytest.mark.parametrize("order", ["linear", "grouped"])
+def test_among_is_of_programs_that_are_sorted(order: str) -> None:
+    @kt.kernel(grid=4)
+    def wrong(x: Any) -> None:
+        kt.store(x[kt.program_id(order=order, among=2)], (), kt.scalar(1.0, kt.float32))
+
+    with pytest.raises(kt.ArgumentError, match="are not sorted"):
+        wrong(np.zeros(4, np.float32))
