@@ -65,6 +65,36 @@ def test_five_products_in_one_loop(width: int) -> None:
     assert not made.roles.dealt and sum(len(r.tiles) for r in made.roles.rings if r.loop is loop) == 4
 
 
+@SIM
+@pytest.mark.parametrize("read", [False, True])
+def test_what_a_program_reads_back_is_not_added_by_the_engine(read: bool) -> None:
+    """The thread that adds is passes behind: the program read what had not been added yet."""
+
+    @kt.kernel(grid=1)
+    def gradients(q: Any, k: Any, v: Any, do: Any, dk: Any, dv: Any, dq: Any, seen: Any) -> None:
+        k_tile, v_tile = kt.load(k, (0, 0), (128, 64)), kt.load(v, (0, 0), (128, 64))
+        dk_acc, dv_acc = kt.zeros((128, 64), kt.float32), kt.zeros((128, 64), kt.float32)
+        for i in kt.range(kt.cdiv(q.shape[0], 128)):
+            q_tile, do_tile = kt.load(q, (i, 0), (128, 64)), kt.load(do, (i, 0), (128, 64))
+            p = kt.exp2(q_tile @ k_tile.T)
+            dv_acc += p.to(do.dtype).T @ do_tile
+            ds = (p * (do_tile @ v_tile.T)).to(q.dtype)
+            dk_acc += ds.T @ q_tile
+            kt.store_add(dq, (i, 0), ds @ k_tile)
+            if read:
+                kt.store(seen, (i, 0), kt.load(dq, (i, 0), (128, 64)))
+        kt.store(dk, (0, 0), dk_acc)
+        kt.store(dv, (0, 0), dv_acc)
+
+    rng = np.random.default_rng(0)
+    q, k, v, do = (rng.standard_normal((n, 64)).astype(np.float16) / 8 for n in (256, 128, 128, 256))
+    dk, dv, dq, seen = np.zeros_like(k), np.zeros_like(v), *np.zeros((2, 256, 64), np.float32)
+    roles = gradients.plan("cuda:sm_90a", q, k, v, do, dk, dv, dq, seen).roles
+    assert bool(roles is not None and roles.relays) != read
+    gradients(q, k, v, do, dk, dv, dq, seen, on=TARGET)
+    assert dq.any() and (not read or (seen == dq).all())
+
+
 def test_a_narrow_product_is_shared_by_its_columns() -> None:
     made = plan(128)
     assert made.roles is not None

@@ -14,7 +14,7 @@ from kittens.codegen.known import divisor
 from kittens.codegen.placement import dtype_of, shape, source_of
 from kittens.codegen.plan import Plan, Relay, Ring, Staged
 from kittens.dtypes import BY_NAME
-from kittens.ir import Function, Op, TensorType, Value
+from kittens.ir import Function, Op, TensorType, Value, base
 from kittens.layouts import Shared
 
 
@@ -38,6 +38,8 @@ def relay(loop: Op, plan: Plan, rings: list[Ring]) -> Relay | None:
     if len(adds) != 1 or len(wholes) != 1 or adds[0].operands[-1] is not wholes[0].result:
         return None
     (whole,), (add,) = wholes, adds
+    if _seen(add, plan.function):
+        return None
     value, flipped = source_of(whole.operands[0])
     right, _ = source_of(whole.operands[1])
     heads = [op for op in products if op is not whole and reads_slots(op, plan.staged)]
@@ -67,6 +69,15 @@ def relay(loop: Op, plan: Plan, rings: list[Ring]) -> Relay | None:
         return None
     passed = Ring(f"{value.name or 'relay'}_relay", [tile], (whole, late[0]), loop, depth=2)
     return Relay(passed, heads[0], late[0], whole, add, *sent, Ring("sums", [], (), loop, depth=2))
+
+
+def _seen(add: Op, function: Function) -> bool:
+    """Whether the program touches what is added to, or the counter of turns, elsewhere: the order of the engine's additions
+    and others is not kept.
+    """
+    added_to = {base(v).name for v in add.operands if isinstance(v.type, TensorType)}
+    others = [x for x in function.body.walk() if x.name in ("load", "store", "store_add") and x is not add]
+    return any(base(v).name in added_to for x in others for v in x.operands if isinstance(v.type, TensorType))
 
 
 def lined(function: Function) -> set[Value]:
