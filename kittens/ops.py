@@ -623,7 +623,8 @@ def attention_varlen(
     lse = _output(None, q, (x.shape[1], x.shape[0]), float32) if return_lse else None
     q3, k3, v3, o3 = (t.swapaxes(0, 1) for t in (q, k, v, o))
     constants: dict[str, Any] = {"scale": _scale(scale, x), "left": left, "right": right, **(tune or {})}
-    launch(kernels.attention_varlen_forward, q3, k3, v3, cu_q, cu_k, max_q, o3, lse, on=on, **constants)
+    most_q = min(max_q, x.shape[0])
+    launch(kernels.attention_varlen_forward, q3, k3, v3, cu_q, cu_k, most_q, o3, lse, on=on, **constants)
     return (o, lse) if return_lse else o
 
 
@@ -654,9 +655,9 @@ def attention_varlen_backward(
     constants: dict[str, Any] = {"scale": _scale(scale, x), "left": left, "right": right, **(tune or {})}
     rows = (x[None] for x in (o3, do3, lse, delta, l2))
     launch(kernels.attention_delta, *rows, _raised(dlse, 1), on=on)
-    given = (q3, k3, v3, cu_q, cu_k)
-    launch(kernels.attention_varlen_backward_kv, *given, max_k, do3, l2, delta, dk, dv, on=on, **constants)
-    launch(kernels.attention_varlen_backward_q, *given, max_q, do3, l2, delta, dq, on=on, **constants)
+    given, most_q, most_k = (q3, k3, v3, cu_q, cu_k), min(max_q, x.shape[0]), min(max_k, y.shape[0])
+    launch(kernels.attention_varlen_backward_kv, *given, most_k, do3, l2, delta, dk, dv, on=on, **constants)
+    launch(kernels.attention_varlen_backward_q, *given, most_q, do3, l2, delta, dq, on=on, **constants)
     return grads[0], grads[1], grads[2]
 
 

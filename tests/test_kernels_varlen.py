@@ -156,3 +156,15 @@ def test_what_does_not_fit_is_refused(name):
     with pytest.raises(error, match=words) as caught:
         call()
     assert caught.value.hint
+
+
+def test_a_length_beyond_all_rows_asks_for_no_more_programs() -> None:
+    """The grid was as large as the longest sequence was said to be: too large for any memory, or without an end."""
+    q = np.random.default_rng(0).standard_normal((40, 2, 16)).astype(np.float16)
+    bounds = np.array([0, 15, 40], np.int32)
+    o, lse = ops.attention_varlen(q, q, q, bounds, bounds, 40, return_lse=True)
+    np.testing.assert_array_equal(ops.attention_varlen(q, q, q, bounds, bounds, 1 << 40), o)
+    given = (q, q, q, o, lse, q, bounds, bounds)
+    want, have = (ops.attention_varlen_backward(*given, n, n) for n in (40, 1 << 40))
+    for a, b in zip(want, have, strict=True):
+        np.testing.assert_array_equal(a, b)
