@@ -53,6 +53,14 @@ def constant(value: Value) -> int | None:
     return None
 
 
+def same_number(value: Value) -> float | int | None:
+    """The number that all elements of a value are, if that is known."""
+    while value.producer is not None and value.producer.name == "broadcast":
+        value = value.producer.operands[0]
+    op = value.producer
+    return op.attrs["value"] if op is not None and op.name == "const" else None
+
+
 def along(value: Value, axis: int | None, width: int) -> Along | None:
     """How an integer goes along `width` neighbours, the first at a multiple of `width`, of one axis of its tile.
 

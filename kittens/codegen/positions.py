@@ -89,15 +89,21 @@ class Held:
     size: int
 
 
+#: A test that a sum of scalars, and more terms of it as text, compares so with a number: (sum, terms, symbol, number).
+Test = Callable[[Position, str, str, int], str]
+
+
 def everywhere(
     condition: Value,
     implicit: Collection[Value],
     scalar: Callable[[Value], str],
     held: Sequence[Held] | None = None,
+    test: Test | None = None,
 ) -> str | None:
     """A scalar test that a condition holds for every element of its tile, where one is known. It may fail where it does.
 
-    held: for each axis of the condition, what a group holds of it; then the test is for each group's elements.
+    held: for each axis of the condition, what a group holds of it; then the test is for each group's elements. test: how
+    sums of scalars are tested, if not in 32 bits where they stand.
     """
     op = condition.producer
     if not is_tile(condition):
@@ -107,9 +113,9 @@ def everywhere(
     if op.name == "const":
         return "true" if op.attrs["value"] else None
     if op.name in ("broadcast", "reshape", "transpose"):
-        return everywhere(op.operands[0], implicit, scalar)
+        return everywhere(op.operands[0], implicit, scalar, test=test)
     if op.name == "bitand":
-        tests = [everywhere(x, implicit, scalar, held) for x in op.operands]
+        tests = [everywhere(x, implicit, scalar, held, test) for x in op.operands]
         return f"({' && '.join(map(str, tests))})" if None not in tests else None
     index = [f"@{i}" if n > 1 else "0" for i, n in enumerate(shape(condition))]
     found = difference(op, index, implicit)
@@ -127,7 +133,22 @@ def everywhere(
             firsts += f"{' + ' if sign > 0 else ' - '}{paren(part.first)}"
         if (sign > 0) == largest:
             worst += sign * (part.size - 1)
-    return f"({_near(found, scalar, firsts) or 0} {symbol} {-worst})"
+    if test is not None:
+        return test(found, firsts, symbol, -worst)
+    return near_test(scalar)(found, firsts, symbol, -worst)
+
+
+def near_test(scalar: Callable[[Value], str]) -> Test:
+    """The test in 32 bits."""
+    return lambda found, more, symbol, bound: f"({_near(found, scalar, more) or 0} {symbol} {bound})"
+
+
+def total(found: Position, scalar: Callable[[Value], str], more: str = "") -> str:
+    """The scalars' sum in 64 bits, and more terms of it; empty if there are none."""
+    text = ""
+    for sign, value in sorted(found.scalars, key=lambda x: -x[0]):
+        text += f"{' - ' if sign < 0 else ' + ' if text else ''}{paren(scalar(value))}"
+    return (f"{text}{more}" if text else more.removeprefix(" + ")).strip()
 
 
 def held_by_groups(
@@ -150,8 +171,5 @@ def held_by_groups(
 
 def _near(found: Position, scalar: Callable[[Value], str], more: str = "") -> str:
     """The scalars' sum, and more terms of it, cut; empty if there are none."""
-    text = ""
-    for sign, value in sorted(found.scalars, key=lambda x: -x[0]):
-        text += f"{' - ' if sign < 0 else ' + ' if text else ''}{paren(scalar(value))}"
-    text = f"{text}{more}" if text else more.removeprefix(" + ")
-    return f"kt_near({text.strip()})" if text else ""
+    text = total(found, scalar, more)
+    return f"kt_near({text})" if text else ""

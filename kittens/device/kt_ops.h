@@ -70,6 +70,11 @@ KT_FN kt_u64 kt_mul_wide(kt_u32 a, kt_u32 b) { return kt_u64(a) * b; }
 KT_FN bool kt_inside(kt_i64 i, kt_i64 n) { return kt_u64(i) < kt_u64(n); }
 // A difference of positions, cut to where positions inside a tile cannot change how it compares.
 KT_FN kt_i32 kt_near(kt_i64 x) { return x < -(1 << 24) ? -(1 << 24) : x > (1 << 24) ? (1 << 24) : kt_i32(x); }
+// After how many steps of `growth` (above 0) a distance has been covered.
+KT_FN kt_i32 kt_turning(kt_i64 distance, kt_i64 growth) {
+  kt_i64 steps = distance > 0 ? (distance - 1) / growth + 1 : 0;
+  return steps < 0x7fffffff ? kt_i32(steps) : 0x7fffffff;
+}
 KT_FN kt_i64 kt_cut(kt_i64 i, kt_i64 n) { return i < 0 ? 0 : i < n ? i : n; }
 // How many of `size` positions from `size * coordinate` on lie in 0 .. extent.
 KT_FN kt_i32 kt_limit(kt_i64 coordinate, kt_i32 size, kt_i64 extent) {

@@ -21,14 +21,14 @@ KT_FN void kt_sync_lanes(KT_SITE_ONLY) {
   KT_HERE;
   __syncwarp(0xffffffffu);
 }
-// Barrier `id` (1 .. 15) of `threads` threads: those that wait at it, and those that only arrive and go on.
+// Barrier `id` (1 .. 15) of `threads` threads: those that wait at it, and those that only arrive and go on; whole groups do.
 KT_FN void kt_barrier_named(kt_u32 id, kt_u32 threads KT_SITE) {
   KT_HERE;
-  KT_ASM(kt_sim::barrier_named(id, threads), "barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+  KT_ASM(kt_sim::barrier_named(id, threads), "barrier.sync.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 KT_FN void kt_barrier_arrive(kt_u32 id, kt_u32 threads KT_SITE) {
   KT_HERE;
-  KT_ASM(kt_sim::barrier_arrive(id, threads), "barrier.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+  KT_ASM(kt_sim::barrier_arrive(id, threads), "barrier.arrive.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 // ---- shuffles: every lane of the group takes part

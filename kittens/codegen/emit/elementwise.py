@@ -87,7 +87,7 @@ def _mask(writer: Writer, op: Op, layout: Tiled) -> str | None:
     if op.name != "where" or not is_tile(op.operands[0]) or layout.registers < _WORTH_A_BRANCH:
         return None
     held = held_by_groups(layout, shape(op.operands[0]), writer.table)
-    return everywhere(op.operands[0], writer.plan.placement.implicit, writer.scalar, held)
+    return everywhere(op.operands[0], writer.plan.placement.implicit, writer.scalar, held, writer.edge_test)
 
 
 def _own(writer: Writer, op: Op, layout: Tiled) -> bool:

@@ -88,7 +88,7 @@ def reduce(writer: Writer, op: Op) -> None:
                     writer.line(
                         f"{place} = {_combine(writer, name, work, place, value(read(str(register))))};"
                     )
-    for mask in red.lane_masks:
+    for mask in _together(writer, op, red):
         if argmax:
             writer.line(
                 f"KT_EACH(r, {n}) kt_argmax({best}[r], {out}[r], kt_swap({best}[r], {mask}u), kt_swap({out}[r], {mask}u));"
@@ -111,6 +111,24 @@ def reduce(writer: Writer, op: Op) -> None:
         out,
         lay.with_axes(red.result, "col") if len(red.result.axes) == 1 else red.result,
     )
+
+
+def _together(writer: Writer, op: Op, red: lay.Reduction) -> Sequence[int]:
+    """The lanes whose parts are combined here. Those of a sum that a loop carries on may wait until the loop has ended."""
+    if op not in writer.partial or red.group_sets:
+        return red.lane_masks
+    have, want = lay.with_axes(red.result, "col"), writer.layout_of(op.result)
+    if len(red.result.axes) != 1 or have.shape != want.shape or not lay.same(have, want):
+        return red.lane_masks
+    writer.partial[op] = tuple(red.lane_masks)
+    return ()
+
+
+def together(writer: Writer, value: Value, masks: Sequence[int]) -> None:
+    """Put together the lanes' parts of a sum that a loop has carried on."""
+    name, layout = writer.held[value]
+    for mask in masks:
+        writer.line(f"KT_EACH(r, {layout.registers}) {name}[r] = {name}[r] + kt_swap({name}[r], {mask}u);")
 
 
 #: Parts that a lane's share of a reduction is combined in, so that they need not wait for each other.

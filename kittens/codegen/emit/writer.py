@@ -32,7 +32,7 @@ from kittens.codegen.placement import (
     squeezed,
 )
 from kittens.codegen.plan import Plan, owners
-from kittens.codegen.positions import compared
+from kittens.codegen.positions import Test, compared
 from kittens.codegen.views import cname, extent_text, stride_text
 from kittens.dtypes import BY_NAME
 from kittens.errors import InternalError, UnavailableError
@@ -159,6 +159,12 @@ class Writer:
         self.rows = "grid_0"  # the grid's first extent; in a cluster, whose programs share a number, in steps of `cluster`
         self.cluster = 1
         self.meet = "kt_barrier();"
+        #: What groups have been asked of conditions: the names of the answers.
+        self.votes: dict[Value, str] = {}
+        #: How sums of scalars are tested, if in another way than where they stand.
+        self.edge_test: Test | None = None
+        #: Sums whose lanes' parts are put together behind the loop: over which lanes, once they are written.
+        self.partial: dict[Op, tuple[int, ...]] = {}
 
     def source(self) -> Source:
         function, machine = self.plan.function, self.machine

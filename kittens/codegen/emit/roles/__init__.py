@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kittens.artifact import Parameter
+from kittens.codegen.emit.factors import ask, scale
 from kittens.codegen.emit.roles.adding import adding
 from kittens.codegen.emit.roles.compute import Compute, hand_back, land, settle
 from kittens.codegen.emit.roles.copying import copying, zeros
@@ -40,6 +41,10 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
     compute.indent = "    "
     positions(compute, 0)
     await_results(compute)
+    if compute.in_turn:  # the last team gives the first one its first turn
+        compute.open(f"if (team == {roles.teams})")
+        compute.pass_turn()
+        compute.close()
     before, compute.lines = compute.lines, []
     programs(compute)
     compute.region(function.body)
@@ -155,7 +160,19 @@ def _handlers(plain: Mapping[str, Handler]) -> dict[str, Handler]:
         "program_id": program_id,
         "store": store,
     }
-    return {name: _settled(handler) for name, handler in {**plain, **own}.items()}
+    settled = {name: _settled(handler) for name, handler in {**plain, **own}.items()}
+
+    def mul(writer: Writer, op: Op) -> None:
+        asked = ask(writer, op)  # before the product is waited for whose sums it scales
+        if asked is None:
+            settled["mul"](writer, op)
+            return
+        assert isinstance(writer, Compute)
+        for value in op.operands:
+            settle(writer, value)
+        scale(writer, op, asked)
+
+    return {**settled, "mul": mul}
 
 
 def _read_here(plan: Plan) -> set[Op]:

@@ -94,6 +94,21 @@ class Compute(Writer):
         self.maps: dict[TileMap, Parameter] = {}
         self.waiting: list[Waiting] = []
         self.meet = f"kt_barrier_named(1, {plan.threads});"
+        #: Whether teams start products in turn, and whether the next product has to wait for its team's turn.
+        self.in_turn = self.roles.teams > 1 and bool(self.roles.late)
+        self.turn_due = False
+        #: Whether so many teams share the processor that instructions count more than what one team does meanwhile.
+        self.crowded = self.roles.teams > 2
+
+    def await_turn(self) -> None:
+        """Wait until it is this team's turn to start products; barriers 2 and on are the teams'."""
+        self.turn_due = False
+        self.line(f"kt_barrier_named(team + 1, {2 * self.engine.team * self.machine.lanes});")
+
+    def pass_turn(self) -> None:
+        """The next team may start its products."""
+        last = f"team == {self.roles.teams} ? 2 : team + 2"
+        self.line(f"kt_barrier_arrive({last}, {2 * self.engine.team * self.machine.lanes});")
 
     def region(self, region: Region) -> None:
         super().region(region)
@@ -125,7 +140,9 @@ def land(writer: Compute, count: int) -> None:
     landed, writer.flights = writer.flights[:count], writer.flights[count:]
     first, *others = dict.fromkeys(f.sums for f in landed)
     slots = [r for r in landed[-1].slots if r not in writer.lagging]
-    again = slots[0] if landed[-1].op in writer.roles.late.values() and slots else landed[-1].again
+    again = landed[-1].again
+    if landed[-1].op in writer.roles.late.values() and slots and not writer.crowded:
+        again = slots[0]
     if again is not None:
         writer.line(f"kt_bar_again({bar(again, 'full')}, {phase_of(again)});")
     writer.line(f"kt_engine_wait<{len(writer.flights)}>({first});")

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
+from kittens.codegen.emit.factors import factors, guarded
 from kittens.codegen.emit.loops import carry_over, declare_carried, op_loop
+from kittens.codegen.emit.reductions import together
 from kittens.codegen.emit.roles.compute import Compute, land, one, settle
+from kittens.codegen.emit.roles.edges import Edges
 from kittens.codegen.emit.roles.products import left_words, start
 from kittens.codegen.emit.roles.relays import relayed
 from kittens.codegen.emit.roles.rings import advance, ring_of, slot_of
-from kittens.codegen.emit.roles.slices import nth
+from kittens.codegen.emit.roles.slices import behind, nth
 from kittens.codegen.emit.writer import Writer
 from kittens.codegen.engine import reads_slots, sums_carried
+from kittens.codegen.known import constant
+from kittens.codegen.partial import carried_sums
 from kittens.codegen.placement import dtype_of, source_of
 from kittens.dtypes import BY_NAME
 from kittens.ir import Op, Region, Value
+from kittens.opset import OPS
 
 
 def loop(writer: Writer, op: Op) -> None:
@@ -44,13 +51,18 @@ def loop(writer: Writer, op: Op) -> None:
             writer.line(f"int {writer.kept[ring]} = 0;")
     words = _late_words(writer, late) if late else ""
     body = _Pass(late, sums, ends, in_place, names, arguments, words, carried)
+    parts = carried_sums(op, writer.uses)
+    writer.partial |= dict.fromkeys(parts, ())
     index, (lo, hi, step) = region.args[0], map(writer.scalar, op.operands[:3])
     name, count, passes = (writer.fresh(stem) for stem in (index.name or "index", "pass", "passes"))
     writer.line(
         f"const int {passes} = kt_passes({lo}, {hi}, {step});  // in 32 bits: alike in all lanes, and known to be"
     )
     writer.open(f"if ({passes} > 0)")
+    at = len(writer.lines)
     writer.open()
+    edges = Edges(op, index, constant(op.operands[2]) or 0, writer.indent, at)
+    writer.edge_test = partial(edges.test, writer)
     writer.names[index] = name
     if (lo, step) == ("kt_i64(0)", "kt_i64(1)"):
         writer.counted.add(index)
@@ -61,12 +73,16 @@ def loop(writer: Writer, op: Op) -> None:
         writer.line("KT_ONCE")
     writer.open(f"for (int {count} = 1; {count} < {passes}; ++{count})")
     writer.line(f"const kt_i64 {name} = {nth(lo, count, step)};")
+    edges.number = count
     _pass(writer, region, body, first=False)
+    writer.edge_test = None
     writer.close()
     if late:
         start(writer, late, names[late.result], {late.result, arguments[late.result]}, words)
     land(writer, len(writer.flights))
     writer.close()
+    for reduction, i in parts.items():
+        together(writer, op.results[i], writer.partial.pop(reduction))
     for ring in rings:
         writer.kept.pop(ring, None)
         writer.lagging.discard(ring)
@@ -115,14 +131,25 @@ def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
     # They need staged tiles alone, and are under way while the threads do what stands between. Behind ends that are under
     # way there are registers for one.
     now, then = (heads[:1], heads[1:]) if body.ends else (heads, [])
+    writer.turn_due = writer.in_turn and body.late is not None and not first
     for op in now:
         _head(writer, op, body)
     if first and heads:
         _send(writer)
     if body.late and not first:
         start(writer, body.late, body.names[body.late.result], _late_values(body), body.words)
-    for op in region.ops:
-        if op is body.late or op in heads or op.name == "yield":
+        if writer.in_turn:
+            writer.pass_turn()
+    ops = _in_order(writer, region, body)
+    spared = factors(ops, writer.uses) if body.late and writer.crowded else {}
+    inner = {op for before in spared.values() for op in before}
+    writer.votes.clear()
+    for op in ops:
+        if op is body.late or op in heads or op.name == "yield" or op in inner:
+            continue
+        if op in spared:
+            writer.locate(op)
+            guarded(writer, op, spared[op], partial(one, writer))
             continue
         if then and any(v is head.result for v in op.operands for head in heads):
             settle(writer, now[0].result)
@@ -143,6 +170,7 @@ def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
                     advance(writer, ring)
         elif op not in body.ends:
             one(writer, op)
+    writer.votes.clear()
     if body.late:
         settle(writer, body.arguments[body.late.result])
         _prepare(writer, body.late, body)
@@ -164,6 +192,20 @@ def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
         for ring, kept in writer.kept.items():
             writer.line(f"{kept} = {slot_of(ring)};")
             advance(writer, ring)
+
+
+def _in_order(writer: Compute, region: Region, body: _Pass) -> list[Op]:
+    """The operations of a pass: those first that the late product's sums wait for, if nothing but values is at stake.
+
+    These sums then land, and are scaled, before the threads turn to what takes them longest; meanwhile the other teams' products
+    are under way, and this team's next ones wait for nothing but its words.
+    """
+    ops, staged = region.ops, writer.plan.staged
+    effects = (op for op in ops if op.name != "yield" and not OPS[op.name].pure)
+    if body.late is None or not all(op.name == "load" and op.result in staged for op in effects):
+        return ops
+    first = behind(body.late.operands[2:])
+    return [*(op for op in ops if op in first), *(op for op in ops if op not in first)]
 
 
 def _send(writer: Compute) -> None:

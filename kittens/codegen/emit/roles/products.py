@@ -47,6 +47,8 @@ def start(
             if ring not in writer.pending and not (ring in writer.lagging and op in writer.late):
                 writer.line(f"kt_bar_wait({bar(ring, 'full')}, {phase_of(ring)});")
                 writer.pending[ring] = set(ring.users)
+    if writer.turn_due:
+        writer.await_turn()
     both = sides(op, swapped=matrix.swapped)
     if both[0][0] not in writer.tiles and not words:
         words = left_words(writer, op)
