@@ -54,6 +54,35 @@ def matmul_integers(a: Array, b: Array, **_: Any) -> Outputs:
     return {"c": (a.astype(np.int64) @ b.astype(np.int64)).astype(np.int32)}
 
 
+def matmul_split(
+    a: Array, b: Array, a_scale: Any = None, b_scale: Any = None, BK: int = 64, parts: int = 1, **_: Any
+) -> Outputs:
+    """The product of each part of K by itself: whole blocks of BK, as many in each part."""
+    if a_scale is not None:
+        a, b = a * np.repeat(a_scale, 32, -1), b * np.repeat(b_scale, 32, -2)
+    wide = np.float64 if a.dtype.kind == "f" else np.int64
+    a, b, blocks = a.astype(wide), b.astype(wide), -(-a.shape[-1] // BK)
+    share = -(-blocks // parts) * BK
+    here = [slice(s * share, (s + 1) * share) for s in range(parts)]
+    return {"parts": np.stack([a[..., k] @ b[..., k, :] for k in here])}
+
+
+def matmul_combine(
+    parts: Array,
+    a_scale: Any = None,
+    b_scale: Any = None,
+    bias: Any = None,
+    activation: str = "none",
+    **_: Any,
+) -> Outputs:
+    y = parts.sum(0) * (1 if a_scale is None else a_scale) * (1 if b_scale is None else b_scale)
+    return {"c": ACTIVATIONS[activation](y + (0 if bias is None else bias))}
+
+
+def matmul_integer_sums(parts: Array, **_: Any) -> Outputs:
+    return {"c": parts.astype(np.int64).sum(0).astype(np.int32)}
+
+
 def softmax(x: Array, **_: Any) -> Outputs:
     p = np.exp(x - x.max(-1, keepdims=True))
     return {"y": p / p.sum(-1, keepdims=True)}

@@ -90,6 +90,8 @@ EXAMPLES: dict[str, Example] = {
     "l2_normalize": Example((_ROWS, _ROWS), {"eps": 1e-12}),
     "layer_norm": Example((_ROWS, _ROWS, _x(4096), _x(4096)), {"eps": 1e-5}),
     "matmul": Example((_ROWS, _ROWS, _ROWS)),
+    "matmul_combine": Example((_f(29, 256, 256), _x(256, 256))),
+    "matmul_split": Example((_x(256, 16384), _x(16384, 256), _f(29, 256, 256))),
     "mean_pool": Example((_x(8, 512, 384), _f(8, 512), _x(8, 384))),
     "rms_norm": Example((_ROWS, _ROWS, _x(4096)), {"eps": 1e-6}),
     "rotary": Example((_HEADS, _f(2048, 64), _f(2048, 64), _HEADS)),

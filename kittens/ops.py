@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from kittens import kernels, plugins
-from kittens.arguments import TensorArg, adopt
+from kittens.arguments import TensorArg, adopt, spec
 from kittens.dtypes import (
     ALL,
     FLOAT8,
@@ -38,12 +38,13 @@ from kittens.dtypes import (
     uint8,
 )
 from kittens.errors import ArgumentError, DTypeError, ShapeError, UnavailableError
+from kittens.kernel import Kernel
 from kittens.kernels.attention_backward import LEAST
 from kittens.kernels.products import ACCUMULATIONS, MX_BLOCK
 from kittens.kernels.stacks import ACTIVATIONS
 from kittens.opset.product import accumulator
 from kittens.recording import empty, launch, operation
-from kittens.runtime import choose_target
+from kittens.runtime import choose_target, evaluate_grid
 from kittens.targets import Target
 
 Array = Any  # of any library
@@ -57,6 +58,8 @@ ATTENDED = (*FLOATS, *FLOAT8)  # what attention takes
 INDICES = (int32,)  # of lengths, bounds of sequences and pages
 #: Keys of a part, at least, where attention splits them among programs; and parts, at most.
 PART_KEYS, PARTS = 256, 128
+#: Columns of a in a part, at least, where a product is split; and columns from which on that pays.
+PART_COLUMNS, SPLIT_COLUMNS = 512, 4096
 #: What the number of parts reckons with: programs of one processor at a time, and queries of one program.
 RESIDENT_PROGRAMS, TILE_ROWS = 2, 64
 #: Keys of a page are a multiple of this.
@@ -231,8 +234,8 @@ def _tiles(n: int, tune: Tune, most: int = RESIDENT) -> dict[str, Any]:
 @operation(scalars=("a_scale", "b_scale"))
 def matmul(
     a: Array, b: Array, *, bias: Array = None, activation: str = "none", a_scale: Array = None,
-    b_scale: Array = None, accumulate: str = "full", dtype: Any = None, out: Array = None, on: On = None,
-    tune: Tune = None,
+    b_scale: Array = None, accumulate: str = "full", splits: int | None = None, dtype: Any = None, out: Array = None,
+    on: On = None, tune: Tune = None,
 ) -> Array:  # fmt: skip
     """activation(a_scale (a @ b) b_scale + bias), for a (..., M, K) and b (..., K, N), leading axes
     broadcasting.
@@ -251,6 +254,11 @@ def matmul(
     Some targets read large operands much faster if rows begin at multiples of some bytes (16 on NVIDIA's Hopper, where
     2^27 multiplications make a product of 16-bit floats large). An operand whose rows do not is copied first, to new memory
     of its size and at most that many bytes a row more. The result is the same.
+
+    K is split into `splits` parts for programs of their own, whose sums (float32, or int32 for integers) are then added in
+    order. Unless given, that is 1, but where K is long and the result has so few tiles that most of the target's processors
+    would have nothing to do: then as many as keep them busy, at most 128. The number follows from shapes, types and target,
+    so results repeat. tune= is for the product, in parts or not.
     """
     products = (*FLOATS, *FLOAT8, int8, uint8)
     x, y = _array(a, "a", products, least=2), _array(b, "b", products, least=2)
@@ -298,20 +306,49 @@ def matmul(
     if y.ndim == 2 and x.ndim > 2 and plain:  # one product of all rows
         left, result = _stacks(a, c)
     left, right = _spaced(left, right, result, on)
-    launch(
-        kernels.matmul,
-        left,
-        right,
-        result,
-        a_scale,
-        b_scale,
-        bias,
-        activation=activation,
-        accumulate=accumulate,
-        on=on,
-        **(tune or {}),
-    )
+    summed: dict[str, Any] = {"accumulate": accumulate, **(tune or {})}
+    inner, outer = ((a_scale, b_scale), (None, None))[
+        :: 1 if blocks else -1
+    ]  # scales of blocks go with the sums
+    whole = (left, right, result, a_scale, b_scale, bias)
+    kind = float32 if x.dtype.is_float else int32
+    stack = adopt(result, "c").shape  # type: ignore[union-attr]
+    if splits is None:
+        target = choose_target({"a": adopt(left, "a"), "b": adopt(right, "b")}, on)
+        pieces = (left, right, spec(kind, (1, *stack)), *inner)
+        splits = _product_parts(whole, {"activation": activation, **summed}, pieces, summed, k, target)
+    if _count(splits, "splits", 1) == 1:
+        launch(kernels.matmul, *whole, activation=activation, on=on, **summed)
+        return c
+    parts = _output(None, a, (splits, *stack), kind, (kind,))
+    launch(kernels.matmul_split, left, right, parts, *inner, on=on, **summed)
+    launch(kernels.matmul_combine, parts, result, *outer, bias, activation=activation, on=on)
     return c
+
+
+def _product_parts(
+    whole: tuple[Array, ...], finish: dict[str, Any], pieces: tuple[Array, ...], summed: dict[str, Any], columns: int,
+    target: Target,
+) -> int:  # fmt: skip
+    """Into how many parts to split the `columns` of K: 1 where these are few, or where at least every second processor has a
+    tile of the whole product. whole, finish: what `matmul` would be given; pieces, summed: what `matmul_split` is given.
+    """
+    if columns < SPLIT_COLUMNS or 2 * _programs(kernels.matmul, whole, finish, target) > _processors(target):
+        return 1
+    programs = _programs(kernels.matmul_split, pieces, summed, target)
+    return _parts(programs, columns, target, PART_COLUMNS, 1)
+
+
+def _programs(kernel: Kernel, args: tuple[Array, ...], constants: dict[str, Any], target: Target) -> int:
+    """How many programs a kernel has on a target."""
+    arguments, given = kernel.bind(args, constants)
+    return math.prod(evaluate_grid(kernel, arguments, kernel.settle(target, arguments, given)))
+
+
+def _processors(target: Target) -> int:
+    """How many processors a target has; 1 where it does not tell."""
+    rates = plugins.manager().hook.kittens_rates(target=target)
+    return rates.processors if rates else 1
 
 
 def _spaced(a: Array, b: Array, c: Array, on: On) -> tuple[Array, Array]:
@@ -585,18 +622,20 @@ def _rows_merge(x: TensorArg, group: int) -> bool:
     return group == 1 or x.shape[2] == 1 or 0 in x.shape or x.strides[1] == x.shape[2] * x.strides[2]
 
 
-def _parts(programs: int, keys: int, target: Target) -> int:
-    """Into how many parts to split keys: the fewest with which processors are as busy as they can be, less a tenth.
+def _parts(
+    programs: int, length: int, target: Target, least: int = PART_KEYS, resident: int = RESIDENT_PROGRAMS
+) -> int:
+    """Into how many parts to split keys, or what else programs go through one by one: the fewest with which processors are as
+    busy as they can be, less a tenth.
 
-    programs: how many there are for each part. Where the target does not tell its processors, it has one.
+    programs: how many there are for each part, of which a processor holds `resident`. least: the length of a part.
     """
-    rates = plugins.manager().hook.kittens_rates(target=target)
-    slots = RESIDENT_PROGRAMS * (rates.processors if rates else 1)
+    slots = resident * _processors(target)
 
     def busy(parts: int) -> float:
         return programs * parts / (-(-programs * parts // slots) * slots) if programs else 1.0
 
-    choices = range(1, max(1, min(keys // PART_KEYS, PARTS)) + 1)
+    choices = range(1, max(1, min(length // least, PARTS)) + 1)
     return next(n for n in choices if busy(n) >= 0.9 * max(map(busy, choices)))
 
 

@@ -110,6 +110,18 @@ TEXTS = {
         "a.shape[1] // BK",
         "float32/65x63x129",
     ),
+    "the last part is too short": (
+        kernels.matmul_split,
+        "kt.cdiv(blocks, parts.shape[0])",
+        "blocks // parts.shape[0]",
+        "float32/70x66x300-by-3",
+    ),
+    "the last parts forgotten": (
+        kernels.matmul_combine,
+        "splits % AT_ONCE), acc",
+        "splits % AT_ONCE - 1), acc",
+        "float32/3",
+    ),
     "bf16 accumulation": (
         kernels.matmul,
         "acc = _summed(acc, x, y, accumulate)",

@@ -24,8 +24,10 @@ from kerneltools import (
     within,
 )
 
+import kittens as kt
 from kittens import kernels, ops
 from kittens.errors import ArgumentError, DTypeError
+from kittens.recording import launch
 
 
 @pytest.fixture(autouse=True)
@@ -238,6 +240,123 @@ def test_random_shapes(m, k, n, dtype, ta, tb, block):
     a = normal(rng, dtype, k, m).T if ta else normal(rng, dtype, m, k)
     b = normal(rng, dtype, n, k).T if tb else normal(rng, dtype, k, n)
     check(ops.matmul(a, b, tune={"BM": block, "BN": 64, "BK": block}), a, b)
+
+
+# In parts.
+
+
+@random_shapes
+@given(
+    st.integers(0, 90),
+    st.integers(0, 300),
+    st.integers(0, 90),
+    st.integers(1, 40),
+    st.sampled_from(FLOATS),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([16, 32]),
+)
+def test_random_shapes_in_parts(m, k, n, splits, dtype, ta, tb, block):
+    rng = np.random.default_rng(m * 8281 + k * 91 + n)
+    a = normal(rng, dtype, k, m).T if ta else normal(rng, dtype, m, k)
+    b = normal(rng, dtype, n, k).T if tb else normal(rng, dtype, k, n)
+    bias = normal(rng, dtype, n)
+    tune = {"BM": block, "BN": 64, "BK": block}
+    c = ops.matmul(a, b, splits=splits, tune=tune)
+    check(c, a, b, 1, splits + 1)
+    assert (ops.matmul(a, b, splits=splits, tune=tune) == c).all()
+    x, y, z = wide(a, b, bias)
+    exact, size = x @ y + z, np.abs(x) @ np.abs(y) + np.abs(z)
+    bound = gamma(k + splits + 4) * size
+    got = ops.matmul(a, b, bias=bias, activation="relu", splits=splits, tune=tune)
+    within(got, np.maximum(exact, 0), bound + rounded(np.abs(exact) + bound, dtype))
+
+
+@pytest.mark.parametrize("lead", [((), ()), ((2, 3), ()), ((2, 1), (3,))], ids=str)
+def test_scales_and_stacks_in_parts(lead):
+    rng = np.random.default_rng(16)
+    a, b = normal(rng, E4M3, *lead[0], 20, 320), normal(rng, E5M2, *lead[1], 320, 50)
+    row, column = rng.uniform(0.1, 2, (*lead[0], 20, 1)), rng.uniform(0.1, 2, (*lead[1], 1, 50))
+    scales = {"a_scale": row.astype(F32), "b_scale": column.astype(F32)}
+    scale = scales["a_scale"].astype(float) * scales["b_scale"].astype(float)
+    for accumulate in ("full", "promoted"):
+        c = ops.matmul(a, b, splits=3, dtype=F32, accumulate=accumulate, **scales)
+        check(c, a, b, scale, 8)
+    check(ops.matmul(a, b, splits=3, dtype=F32), a, b, 1, 4)
+    row = np.exp2(rng.integers(-9, 9, (*lead[0], 20, 10))).astype(E8M0)
+    column = np.exp2(rng.integers(-9, 9, (*lead[1], 10, 50))).astype(E8M0)
+    scaled = (
+        a.astype(float) * np.repeat(row.astype(float), 32, -1),
+        b.astype(float) * np.repeat(column.astype(float), 32, -2),
+    )
+    check(ops.matmul(a, b, a_scale=row, b_scale=column, splits=4, dtype=F32), *scaled, 1, 5)
+
+
+def test_integers_in_parts_are_exact():
+    rng = np.random.default_rng(17)
+    a, b = (rng.integers(-128, 128, s).astype(np.int8) for s in ((70, 300), (300, 20)))
+    exact = a.astype(np.int64) @ b.astype(np.int64)
+    assert (ops.matmul(a, b, splits=5) == exact).all()
+    scaled = ops.matmul(a, b, a_scale=2.0**-8, activation="relu", splits=5)
+    assert (scaled == np.maximum(exact * 2.0**-8, 0)).all()
+
+
+def parts(m, n, k, target, dtype="bfloat16"):
+    """(programs of the whole product, into how many parts `ops.matmul` splits it, programs of each part)."""
+    a, b, c = (kt.spec(dtype, s) for s in ((m, k), (k, n), (m, n)))
+    target = kt.targets.parse(target)
+    whole, pieces = (a, b, c, None, None, None), (a, b, kt.spec("float32", (1, m, n)))
+    found = ops._product_parts(whole, {}, pieces, {}, k, target)
+    return (
+        ops._programs(kernels.matmul, whole, {}, target),
+        found,
+        ops._programs(kernels.matmul_split, pieces, {}, target),
+    )
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_90a", "cuda:sm_80", "hip:gfx942", "hip:gfx950", "metal:apple7"])
+def test_a_product_is_split_where_processors_have_nothing_to_do(target):
+    processors = ops._processors(kt.targets.parse(target))
+    for m, n in ((64, 64), (256, 256), (16, 1024), (512, 1024), (2048, 2048), (8192, 8192)):
+        for k in (512, 4096, 16384, 65536):
+            programs, found, each = parts(m, n, k, target)
+            if k < ops.SPLIT_COLUMNS or 2 * programs > processors:
+                assert found == 1
+                continue
+            assert 1 < found <= ops.PARTS and k // found >= ops.PART_COLUMNS
+            if k == 65536:
+                waves = found * each / processors
+                assert waves / math.ceil(waves) > 0.8 or found >= 0.9 * ops.PARTS
+
+
+def test_nothing_is_split_unasked_where_a_target_does_not_tell_its_processors():
+    assert parts(16, 16, 65536, "numpy")[1] == 1
+
+
+def test_a_split_product_by_itself(monkeypatch):
+    """On a simulated target a long product of few tiles is split, and the second call repeats both launches."""
+    monkeypatch.setattr(ops, "SPLIT_COLUMNS", 256)
+    monkeypatch.setattr(ops, "PART_COLUMNS", 64)
+    rng = np.random.default_rng(18)
+    a, b, bias = normal(rng, BF16, 70, 400), normal(rng, BF16, 400, 24), normal(rng, BF16, 24)
+    seen = []
+    monkeypatch.setattr(
+        ops,
+        "launch",
+        lambda kernel, *args, **named: (seen.append(kernel.name), launch(kernel, *args, **named)),
+    )
+    first = ops.matmul(a, b, bias=bias, on="cuda:sm_90a@sim")
+    assert seen == ["matmul_split", "matmul_combine"]
+    x, y, z = wide(a, b, bias)
+    within(first, x @ y + z, 2**-7 * (np.abs(x) @ np.abs(y) + np.abs(z)) / 8)
+    again = ops.matmul(a, b, bias=bias, on="cuda:sm_90a@sim")
+    assert (again == first).all()
+    assert (ops.matmul(a, b, bias=bias, splits=6, on="cuda:sm_90a@sim") == first).all()
+
+
+def test_splits_that_are_none():
+    with pytest.raises(ArgumentError, match="splits is 0"):
+        ops.matmul(np.zeros((4, 4), F32), np.zeros((4, 4), F32), splits=0)
 
 
 def test_the_kernel_is_short():

@@ -32,9 +32,10 @@ _WIDE: dict[str, tuple[str, dict[str, int]]] = {
 def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str, int]:
     """Values for a kernel's tunables, or none where the kernel's own first candidates serve."""
     engine = _architecture(target) == "sm_90a"
-    if kernel == "matmul":
-        a, b = arguments["a"], arguments["b"]
-        return _matmul_by_engine(arguments) if engine and _multiplied(arguments) else _matmul(a, b)
+    if kernel in ("matmul", "matmul_split"):
+        if not (engine and _multiplied(arguments)):
+            return _matmul(arguments["a"], arguments["b"])
+        return _matmul_by_engine(arguments) if kernel == "matmul" else _split_by_engine(arguments)
     if kernel == "attention_split":
         return _split(arguments["q"], arguments["v"])
     if kernel.startswith("attention_varlen_"):
@@ -139,6 +140,18 @@ def _matmul_by_engine(arguments: dict[str, Any]) -> dict[str, int]:
         if bn <= widest and -(-m // bm) * -(-n // bn) * batch >= _FULL and m > bm // 2:
             return {"BM": bm, "BN": bn, "BK": bk}
     return {"BM": 128 if m > 64 else 64, "BN": 64, "BK": 128}
+
+
+def _split_by_engine(arguments: dict[str, Any]) -> dict[str, int]:
+    """Tiles as large as make the most of what is copied: there are as many programs as are asked for."""
+    a, b = arguments["a"], arguments["b"]
+    few = a.shape[-2] <= 64
+    wide = b.shape[-1] > 64
+    return {
+        "BM": 64 if few else 128,
+        "BN": 128 if wide else 64,
+        "BK": 128 if few or not wide else 128 // a.dtype.bytes,
+    }
 
 
 def _attention_by_engine(

@@ -89,7 +89,7 @@ def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str,
     from kittens.backends.hip.machine import DEFAULT
 
     arch = target.arch or DEFAULT
-    if kernel == "matmul":
+    if kernel in ("matmul", "matmul_split"):
         return _matmul(arch, arguments["a"], arguments["b"])
     table, dense = _ATTENTION[arch], kernel.replace("_varlen", "")
     if dense not in table:

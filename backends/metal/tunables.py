@@ -67,6 +67,7 @@ def _split(arguments: dict[str, Any]) -> dict[str, int]:
 
 _BY_KERNEL = {
     "matmul": _matmul,
+    "matmul_split": _matmul,
     "attention_forward": _forward,
     "attention_backward_kv": _backward_kv,
     "attention_backward_q": _backward_q,

@@ -24,6 +24,7 @@ SCALE = BY_NAME["float8_e8m0fnu"]
 
 def cases() -> Iterator[Case]:
     yield from _matmuls()
+    yield from _splits()
     yield from _softmaxes()
     yield from _norms()
     yield from _rotaries()
@@ -126,6 +127,79 @@ def _matmuls() -> Iterator[Case]:
             )
         yield _matmul(f"{dtype}/to-float32", dtype, dtype, (65, 65, 65), F32)
         yield _matmul(f"{dtype}/blocks", dtype, dtype, (150, 140, 90), BM=128, BN=64, BK=32)
+
+
+# Products in parts. (M, N, K), parts, leading axes, constants.
+
+SPLIT: list[tuple[tuple[int, int, int], int, tuple, dict[str, Any]]] = [
+    ((70, 66, 300), 3, ((), ()), {}),
+    ((5, 130, 200), 9, ((), ()), {"BM": 16, "BN": 64}),  # more parts than blocks of K
+    ((33, 20, 0), 2, ((), ()), {}),
+    ((64, 128, 256), 2, ((2, 1), (3,)), {}),
+    ((20, 33, 129), 1, ((3,), ()), {}),
+    ((130, 70, 520), 4, ((), ()), {"BM": 128, "BN": 64, "BK": 64}),
+]
+
+
+def _splits() -> Iterator[Case]:
+    types = [(d, to, "plain", "") for d, to in ((F32, F32), (F16, F32), (BF16, F32), (BY_NAME["int8"], I32))]
+    types += [(BF16, F32, "transposed", "")]
+    types += [
+        (BY_NAME["float8_e4m3fn"], F32, "transposed", how) for how in ("full", "fast", "promoted", "mx")
+    ]
+    for dtype, to, layout, how in types:
+        for shape, parts, lead, constants in SPLIT[:: 1 if layout == "plain" else 3]:
+            detail = "-".join(filter(None, (f"{dtype}/{_by(shape)}-by-{parts}", layout, how)))
+            more: dict[str, Any] = {"BK": 32, **constants}
+            if how == "mx":
+                shape = (*shape[:2], shape[2] // 32 * 32)
+            elif how:
+                more["accumulate"] = how
+            yield _split(detail, dtype, to, shape, parts, lead, layout, how == "mx", more)
+    for dtype in FLOATS:
+        for parts in (1, 3, 16, 37):
+            for stack, scales in (((), ""), ((2, 3), "rows"), ((), "tensor")):
+                detail = f"{dtype}/{parts}" + f"-{scales}" * bool(scales)
+                activation = "gelu" if scales else "none"
+                make = _sums(dtype, (parts, *stack, 13, 150), scales)
+                yield _case(kernels.matmul_combine, detail, make, 4000.0 * parts, activation=activation)
+    make = _sums(I32, (5, 13, 150), "")
+    yield _case(kernels.matmul_combine, "int32/5", make, 20000.0, textbook.matmul_integer_sums)
+
+
+def _split(detail: str, dtype: DType, to: DType, shape: tuple[int, int, int], parts: int, lead, layout: str, mx: bool,
+           constants: dict[str, Any]) -> Case:  # fmt: skip
+    m, n, k = shape
+    whole = np.broadcast_shapes(*lead)
+
+    def make(rng):
+        x, y = normal(rng, (*lead[0], m, k), dtype), normal(rng, (*lead[1], k, n), dtype)
+        args = {"a": In(x), "b": In(y, layout), "parts": Out(to, (parts, *whole, m, n))}
+        if mx:
+            args["a_scale"] = In(normal(rng, (*lead[0], m, k // 32), SCALE))
+            args["b_scale"] = In(normal(rng, (*lead[1], k // 32, n), SCALE))
+        return args
+
+    book = functools.partial(textbook.matmul_split, parts=parts)
+    return _case(kernels.matmul_split, detail, make, 2.0 * m * n * k * math.prod(whole), book, **constants)
+
+
+def _sums(dtype: DType, shape: tuple[int, ...], scales: str):
+    """Arguments for a sum of parts of a shape, that becomes a dtype."""
+    *lead, m, n = shape[1:]
+
+    def make(rng):
+        if dtype == I32:
+            return {"parts": In(rng.integers(-(2**31), 2**31, shape, np.int32)), "c": Out(I32, shape[1:])}
+        args = {"parts": In(normal(rng, shape, F32)), "c": Out(dtype, shape[1:])}
+        if scales == "rows":
+            args["a_scale"] = In(rng.uniform(0.1, 2, (*lead, m, 1)).astype(np.float32))
+            args["b_scale"] = In(rng.uniform(0.1, 2, (*lead, 1, n)).astype(np.float32))
+        if scales == "tensor":
+            args |= {"a_scale": In(np.float32(0.37).reshape(())), "b_scale": 1.9}
+        return args | ({"bias": In(normal(rng, (n,), dtype))} if scales else {})
+
+    return make
 
 
 # Rows.

@@ -1,4 +1,9 @@
-"""Products of matrices: one text for every element type, with scales, bias and activation in the epilogue."""
+"""Products of matrices: one text for every element type, with scales, bias and activation in the epilogue.
+
+A product with few tiles and many columns of a is *split*: `matmul_split` gives each of S ranges of K to programs of their own,
+which leave their sums in parts (S, ..., M, N), and `matmul_combine` adds these in order and does the rest. All sums have a
+fixed order, so results are the same from run to run.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,14 @@ from kittens.kernels.stacks import ACTIVATIONS, count, part, scalar, wide
 
 #: How `matmul` sums: see there.
 ACCUMULATIONS = ("full", "fast", "promoted")
+#: Parts that are loaded before any is added.
+AT_ONCE = 16
 MX_BLOCK = 32  # elements along K that share one scale in the OCP Microscaling Formats 1.0
+
+
+def tile_grid(c, BM, BN):
+    """One program for each tile of each matrix of the stack."""
+    return kt.cdiv(c.shape[-2], BM), kt.cdiv(c.shape[-1], BN), count(*c.shape[:-2])
 
 
 def _summed(acc, x, y, accumulate):
@@ -17,7 +29,33 @@ def _summed(acc, x, y, accumulate):
     return kt.mma(x, y, acc, accumulate=accumulate)
 
 
-@kt.kernel(grid=lambda c, BM, BN: (kt.cdiv(c.shape[-2], BM), kt.cdiv(c.shape[-1], BN), count(*c.shape[:-2])))
+def _product(a, b, i, j, span, a_scale, b_scale, accumulate, BM, BN, BK):
+    """Tile (i, j) of a @ b, summed over a span of blocks of K; with block scales, if there are scales."""
+    acc = kt.zeros((BM, BN), kt.float32 if a.dtype.is_float else kt.int32)
+    for k in kt.range(*span):
+        x, y = kt.load(a, (i, k), (BM, BK)), kt.load(b, (k, j), (BK, BN))
+        if a_scale is not None:
+            x_scale = kt.load(a_scale, (i, k), (BM, BK // MX_BLOCK))
+            acc = kt.mma_scaled(x, x_scale, y, kt.load(b_scale, (k, j), (BK // MX_BLOCK, BN)), acc)
+        else:
+            acc = _summed(acc, x, y, accumulate)
+    return acc
+
+
+def _finished(acc, c, i, j, a_scale, b_scale, bias, activation):
+    """What goes to tile (i, j) of c: sums, scaled, with bias and activation."""
+    if c.dtype.is_float:
+        acc = wide(acc)
+    if a_scale is not None:
+        acc *= kt.load(a_scale[:, 0], i, acc.shape[0])[:, None] if a_scale.ndim else scalar(a_scale)
+    if b_scale is not None:
+        acc *= kt.load(b_scale[0], j, acc.shape[1]) if b_scale.ndim else scalar(b_scale)
+    if bias is not None:
+        acc += wide(kt.load(bias, j, acc.shape[1]))
+    return ACTIVATIONS[activation](acc)
+
+
+@kt.kernel(grid=tile_grid)
 def matmul(
     a, b, c, a_scale=None, b_scale=None, bias=None, *, activation="none", accumulate="full",
     BM=kt.tunable(64, 128, 256), BN=kt.tunable(64, 128, 256), BK=kt.tunable(64, 32, 128),
@@ -33,22 +71,50 @@ def matmul(
     "promoted": such sums over BK elements of K, which are then added in float32. Products with block scales are full.
     """
     i, j, z = kt.program_id(order="grouped")
-    mx = a_scale is not None and a_scale.dtype == kt.float8_e8m0fnu
     a, b, a_scale, b_scale, c = (part(x, z, c) for x in (a, b, a_scale, b_scale, c))
-    acc = kt.zeros((BM, BN), kt.float32 if a.dtype.is_float else kt.int32)
-    for k in kt.range(kt.cdiv(a.shape[1], BK)):
-        x, y = kt.load(a, (i, k), (BM, BK)), kt.load(b, (k, j), (BK, BN))
-        if mx:
-            x_scale = kt.load(a_scale, (i, k), (BM, BK // MX_BLOCK))
-            acc = kt.mma_scaled(x, x_scale, y, kt.load(b_scale, (k, j), (BK // MX_BLOCK, BN)), acc)
-        else:
-            acc = _summed(acc, x, y, accumulate)
-    if c.dtype.is_float:
-        acc = wide(acc)
-    if a_scale is not None and not mx:
-        acc *= kt.load(a_scale[:, 0], i, BM)[:, None] if a_scale.ndim else scalar(a_scale)
-    if b_scale is not None and not mx:
-        acc *= kt.load(b_scale[0], j, BN) if b_scale.ndim else scalar(b_scale)
-    if bias is not None:
-        acc += wide(kt.load(bias, j, BN))
-    kt.store(c, (i, j), ACTIVATIONS[activation](acc))
+    mx = a_scale is not None and a_scale.dtype == kt.float8_e8m0fnu
+    blocks, scales = ((a_scale, b_scale), (None, None))[:: 1 if mx else -1]
+    acc = _product(a, b, i, j, (0, kt.cdiv(a.shape[1], BK)), *blocks, accumulate, BM, BN, BK)
+    kt.store(c, (i, j), _finished(acc, c, i, j, *scales, bias, activation))
+
+
+@kt.kernel(grid=lambda parts, BM, BN: tile_grid(parts, BM, BN))
+def matmul_split(
+    a, b, parts, a_scale=None, b_scale=None, *, accumulate="full",
+    BM=kt.tunable(64, 128, 256), BN=kt.tunable(64, 128, 256), BK=kt.tunable(64, 32, 128),
+):  # fmt: skip
+    """parts (S, ..., M, N), float32 or int32: what each of S ranges of K, whole blocks of BK, adds to a @ b.
+
+    Scales are those of blocks along K; others are for `matmul_combine`. The rest is as in `matmul`.
+    """
+    i, j, z = kt.program_id(order="grouped")
+    s, z = z % parts.shape[0], z // parts.shape[0]
+    c = parts[s]
+    a, b, a_scale, b_scale, c = (part(x, z, c) for x in (a, b, a_scale, b_scale, c))
+    blocks = kt.cdiv(a.shape[1], BK)
+    share = kt.cdiv(blocks, parts.shape[0])
+    span = s * share, kt.minimum((s + 1) * share, blocks)
+    kt.store(c, (i, j), _product(a, b, i, j, span, a_scale, b_scale, accumulate, BM, BN, BK))
+
+
+@kt.kernel(grid=tile_grid)
+def matmul_combine(
+    parts, c, a_scale=None, b_scale=None, bias=None, *, activation="none",
+    BM=kt.tunable(4, 8, 16), BN=kt.tunable(128, 64, 256),
+):  # fmt: skip
+    """c = activation(a_scale (the sum of parts) b_scale + bias), for parts (S, ..., M, N) and c (..., M, N).
+
+    The kernel is specialised on S. The rest is as in `matmul`; scales of blocks are none of its concern.
+    """
+    i, j, z = kt.program_id()
+    splits, stack = kt.static(parts.shape[0]), c
+    a_scale, b_scale, c = (part(x, z, stack) for x in (a_scale, b_scale, c))
+
+    def loaded(first, n):
+        return [kt.load(part(parts[first + s], z, stack), (i, j), (BM, BN)) for s in range(n)]
+
+    acc = kt.zeros((BM, BN), parts.dtype)
+    for t in kt.range(splits // AT_ONCE) if splits >= AT_ONCE else ():
+        acc = sum(loaded(t * AT_ONCE, AT_ONCE), acc)
+    acc = sum(loaded(splits - splits % AT_ONCE, splits % AT_ONCE), acc)
+    kt.store(c, (i, j), _finished(acc, c, i, j, a_scale, b_scale, bias, activation))
