@@ -321,6 +321,10 @@ def copy(x: Array, wider: int = 0, **_: Any) -> Outputs:
     return {"y": np.concatenate([x, np.zeros((*x.shape[:-1], wider))], -1)}
 
 
+def transpose(x: Array, wider: int = 0, **_: Any) -> Outputs:
+    return copy(np.swapaxes(x, -1, -2), wider)
+
+
 def add(a: Array, b: Array, **_: Any) -> Outputs:
     return {"y": a + b}
 

@@ -96,6 +96,7 @@ EXAMPLES: dict[str, Example] = {
     "rms_norm": Example((_ROWS, _ROWS, _x(4096)), {"eps": 1e-6}),
     "rotary": Example((_HEADS, _f(2048, 64), _f(2048, 64), _HEADS)),
     "softmax": Example((_ROWS, _ROWS)),
+    "transpose": Example((_ROWS, _ROWS)),
 }
 
 

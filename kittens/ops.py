@@ -252,8 +252,9 @@ def matmul(
     K (the tunable BK, 128 elements at most), added in float32; between the two in speed and error.
 
     Some targets read large operands much faster if rows begin at multiples of some bytes (16 on NVIDIA's Hopper, where
-    2^27 multiplications make a product of 16-bit floats large). An operand whose rows do not is copied first, to new memory
-    of its size and at most that many bytes a row more. The result is the same.
+    2^27 multiplications make a product large, of 16-bit floats, or of float8 that is not summed in full), and of float8 if
+    they lie along K. An operand whose rows do not is copied first, to new memory of its size and at most that many bytes a
+    row more. The result is the same.
 
     K is split into `splits` parts for programs of their own, whose sums (float32, or int32 for integers) are then added in
     order. Unless given, that is 1, but where K is long and the result has so few tiles that most of the target's processors
@@ -305,11 +306,11 @@ def matmul(
     result = c
     if y.ndim == 2 and x.ndim > 2 and plain:  # one product of all rows
         left, result = _stacks(a, c)
-    left, right = _spaced(left, right, result, on)
+    left, right = _spaced(left, right, result, accumulate, on)
     summed: dict[str, Any] = {"accumulate": accumulate, **(tune or {})}
-    inner, outer = ((a_scale, b_scale), (None, None))[
-        :: 1 if blocks else -1
-    ]  # scales of blocks go with the sums
+    inner, outer = (a_scale, b_scale), (None, None)
+    if not blocks:  # scales of blocks go with the sums, others with what is made of these
+        inner, outer = outer, inner
     whole = (left, right, result, a_scale, b_scale, bias)
     kind = float32 if x.dtype.is_float else int32
     stack = adopt(result, "c").shape  # type: ignore[union-attr]
@@ -351,36 +352,46 @@ def _processors(target: Target) -> int:
     return rates.processors if rates else 1
 
 
-def _spaced(a: Array, b: Array, c: Array, on: On) -> tuple[Array, Array]:
-    """The operands of a product, or copies of those whose rows begin where the target had better not read them."""
+def _spaced(a: Array, b: Array, c: Array, accumulate: str, on: On) -> tuple[Array, Array]:
+    """The operands of a product, or copies of those whose rows lie where the target had better not read them."""
     arguments = {"a": adopt(a, "a"), "b": adopt(b, "b"), "c": adopt(c, "c")}
-    step = plugins.manager().hook.kittens_row_bytes(
-        target=choose_target(arguments, on), kernel=kernels.matmul.name, arguments=arguments
+    rows = plugins.manager().hook.kittens_rows(
+        target=choose_target(arguments, on),
+        kernel=kernels.matmul.name,
+        arguments={**arguments, "accumulate": accumulate},
     )
-    return (_respaced(a, step, on), _respaced(b, step, on)) if step else (a, b)
+    if rows is None:
+        return a, b
+    axes = (-1, -2) if rows.along else (None, None)
+    return _respaced(a, rows.step, axes[0], on), _respaced(b, rows.step, axes[1], on)
 
 
-def _respaced(x: Array, step: int, on: On) -> Array:
-    """An array of at least two axes, or a copy of it whose rows begin at multiples of `step` bytes. Rows are the last axis, or
-    the one before if that is contiguous. Arrays that repeat elements are not copied, nor those that no backend makes.
+def _respaced(x: Array, step: int, along: int | None, on: On) -> Array:
+    """An array of at least two axes, or a copy of it whose rows begin at multiples of `step` bytes. along: the axis, -1 or -2,
+    that rows go along; None: the last one, or the one before if that alone is contiguous. Arrays that repeat elements are not
+    copied, nor those that no backend makes.
     """
     array = adopt(x, "an array")
     assert isinstance(array, TensorArg)
     size = array.dtype.bytes
+    lie = -2 if array.strides[-1] != 1 == array.strides[-2] else -1
+    along = along or lie
     apart = [s for n, s in zip(array.shape, array.strides, strict=True) if s != 1 and n > 1]
+    whole = array.strides[along] == 1 or array.shape[along] == 1
     if 0 in array.shape or 0 in apart or (
-        array.alignment >= step and len(apart) < array.ndim and all(s * size % step == 0 for s in apart)
+        whole and array.alignment >= step and all(s * size % step == 0 for s in apart)
     ):  # fmt: skip
         return x
-    turned = array.strides[-1] != 1 == array.strides[-2]
-    view = x.swapaxes(-1, -2) if turned else x
-    *lead, rows, n = (*array.shape[:-2], array.shape[-1], array.shape[-2]) if turned else array.shape
+    *lead, rows, n = array.shape if along == -1 else (*array.shape[:-2], array.shape[-1], array.shape[-2])
     room = empty(x, (*lead, rows, -(-n * size // step) * step // size), array.dtype)
     if room is None:
         return x
-    launch(kernels.copy, view, room, on=on)
-    whole = room[..., :n]
-    return whole.swapaxes(-1, -2) if turned else whole
+    if along == lie:
+        launch(kernels.copy, x if along == -1 else x.swapaxes(-1, -2), room, on=on)
+    else:
+        launch(kernels.transpose, x if along == -2 else x.swapaxes(-1, -2), room, on=on)
+    made = room[..., :n]
+    return made if along == -1 else made.swapaxes(-1, -2)
 
 
 def _scales(a_scale: Array, b_scale: Array, a: TensorArg, b: TensorArg) -> tuple[Array, Array]:

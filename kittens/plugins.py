@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from kittens.errors import TargetError, UnavailableError
-from kittens.targets import Numerics, Rates, Target, TargetInfo
+from kittens.targets import Numerics, Rates, Rows, Target, TargetInfo
 
 if TYPE_CHECKING:
     from kittens.arguments import Argument, Reader, TensorArg
@@ -68,10 +68,8 @@ class Hooks:
         """More values for the tunables of a kernel, by name, that are worth trying on the target."""
 
     @hookspec(firstresult=True)
-    def kittens_row_bytes(self, target: Target, kernel: str, arguments: dict[str, Any]) -> int | None:
-        """Bytes of which the rows of a kernel's operands should begin at multiples, so much that copying those pays which do
-        not; None where it does not.
-        """
+    def kittens_rows(self, target: Target, kernel: str, arguments: dict[str, Any]) -> Rows | None:
+        """How a product's operands should lie, so much that copying those pays which do not; None where it does not."""
 
     @hookspec(firstresult=True)
     def kittens_adds(self, target: Target, kernel: str, arguments: dict[str, Any]) -> bool | None:

@@ -110,6 +110,16 @@ class Numerics:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """How the operands of a product had better lie: with rows that begin at multiples of `step` bytes. along: and that go along
+    the axis which is summed.
+    """
+
+    step: int
+    along: bool = False
+
+
+@dataclass(frozen=True)
 class Rates:
     """What a usual device of an architecture can do at most: to rank candidates by, never to claim a time.
 

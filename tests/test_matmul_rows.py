@@ -12,8 +12,9 @@ from kittens.artifact import TileMap
 from kittens.backends.cuda import tunables
 from kittens.backends.cuda.compile import available
 from kittens.ir import base
-from kittens.kernels import copy, matmul
+from kittens.kernels import copy, matmul, transpose
 from kittens.recording import launch
+from kittens.targets import Rows
 
 BF16 = ml_dtypes.bfloat16
 ON = "cuda:sm_90a@sim"
@@ -81,12 +82,55 @@ def test_operands_that_serve_as_they_lie_are_not_copied(launched) -> None:
 
 
 def test_small_products_take_operands_as_they_lie() -> None:
-    large = {"a": kt.spec("bfloat16", (512, 511)), "b": kt.spec("bfloat16", (511, 514))}
-    small = {"a": kt.spec("bfloat16", (67, 93)), "b": kt.spec("bfloat16", (93, 95))}
-    target = kt.targets.parse(ON)
-    assert tunables.row_bytes(target, "matmul", large) == 16
-    assert tunables.row_bytes(target, "matmul", small) is None
-    assert tunables.row_bytes(kt.targets.parse("cuda:sm_80@sim"), "matmul", large) is None
+    def asked(dtype: str, extra: int, accumulate: str = "full", on: str = ON) -> Rows | None:
+        a, b = kt.spec(dtype, (64 + extra, 63 + extra)), kt.spec(dtype, (63 + extra, 66 + extra))
+        return tunables.rows(kt.targets.parse(on), "matmul", {"a": a, "b": b, "accumulate": accumulate})
+
+    assert asked("bfloat16", 448) == Rows(16)
+    assert asked("bfloat16", 0) is None
+    assert asked("bfloat16", 448, on="cuda:sm_80@sim") is None
+    assert (
+        asked("float8_e4m3fn", 448, "fast") == asked("float8_e5m2", 448, "promoted") == Rows(16, along=True)
+    )
+    assert asked("float8_e4m3fn", 448) is None and asked("float8_e4m3fn", 0, "fast") is None
+
+
+E4M3 = ml_dtypes.float8_e4m3fn
+
+
+@pytest.mark.parametrize("accumulate", ["fast", "promoted"])
+@pytest.mark.parametrize("k", [96, 93])
+def test_float8_that_lies_across_k_is_copied_along_it_and_the_result_is_the_same(
+    launched, accumulate, k
+) -> None:
+    """Each operand by itself, both, none; with rows that begin at odd places, and with scales."""
+    a, b = RNG.standard_normal((70, k)).astype(E4M3), RNG.standard_normal((k, 40)).astype(E4M3)
+    scale = RNG.uniform(0.5, 2, 70).astype(np.float32)
+    wanted = ops.matmul(a, np.asfortranarray(b), accumulate=accumulate, a_scale=scale, on=ON)
+    exact = (a.astype(np.float64) @ b.astype(np.float64)) * scale.astype(np.float64)[:, None]
+    size = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64)) * scale[:, None]
+    assert (np.abs(wanted.astype(np.float64) - exact) <= 2**-7 * size).all()
+    odd = ["copy"] * (k % 16 != 0)
+    for x, y, copies in (
+        (a, b, [*odd, "transpose"]),
+        (np.asfortranarray(a), np.asfortranarray(b), ["transpose", *odd]),
+        (np.asfortranarray(a), b, ["transpose", "transpose"]),
+        (a, np.asfortranarray(b), odd * 2),
+    ):
+        launched.clear()
+        assert (ops.matmul(x, y, accumulate=accumulate, a_scale=scale, on=ON) == wanted).all()
+        assert [name for name, _ in launched] == [*copies, "matmul"]
+    launched.clear()
+    ops.matmul(a, b, on=ON)
+    assert [name for name, _ in launched] == ["matmul"]
+
+
+@pytest.mark.parametrize("on", ["numpy", "cuda:sm_80@sim", "hip:gfx942@sim", "metal@sim"])
+@pytest.mark.parametrize("dtype", [E4M3, BF16, np.float32])
+def test_transposing(on: str, dtype: type) -> None:
+    x, y = RNG.standard_normal((2, 70, 35)).astype(dtype), np.full((2, 36, 80), 1, dtype)
+    transpose(x, y, on=on)
+    assert (y[:, :35, :70] == x.swapaxes(1, 2)).all() and not y[:, 35:].any() and not y[:, :, 70:].any()
 
 
 def plan(m: int, n: int, k: int, **tiles: int):  # type: ignore[no-untyped-def]

@@ -10,7 +10,7 @@ from kittens.backends.cuda import arrays
 from kittens.dtypes import DType
 from kittens.generating import ULP, Parts, driver_missing, hooks, simulator_missing
 from kittens.plugins import hookimpl
-from kittens.targets import Numerics, Target, TargetInfo, infos
+from kittens.targets import Numerics, Rows, Target, TargetInfo, infos
 
 ARCHITECTURES = {
     "": "the NVIDIA GPU of this machine",
@@ -98,9 +98,9 @@ def kittens_adds(target: Target, kernel: str, arguments: dict[str, Any]) -> bool
 
 
 @hookimpl
-def kittens_row_bytes(target: Target, kernel: str, arguments: dict[str, Any]) -> int | None:
+def kittens_rows(target: Target, kernel: str, arguments: dict[str, Any]) -> Rows | None:
     if target.backend != "cuda":
         return None
-    from kittens.backends.cuda.tunables import row_bytes
+    from kittens.backends.cuda.tunables import rows
 
-    return row_bytes(target, kernel, arguments)
+    return rows(target, kernel, arguments)

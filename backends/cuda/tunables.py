@@ -11,7 +11,7 @@ from typing import Any
 
 from kittens.arguments import TensorArg
 from kittens.codegen.rows import ELEMENTS, query_rows, whole_rows
-from kittens.targets import Target
+from kittens.targets import Rows, Target
 
 #: Elements of whole rows that one program takes where others are faster than what serves everywhere.
 _ELEMENTS = {**ELEMENTS, "rms_norm": 4096}
@@ -92,28 +92,35 @@ def adds(target: Target, kernel: str, arguments: dict[str, Any]) -> bool:
     return bool(_attention_by_engine(kernel, q, k, v, adding=True, windowed=windowed))
 
 
+#: Types of which the engine makes fast products.
+_FAST = ("float8_e4m3fn", "float8_e5m2")
+
+
 def _multiplied(arguments: dict[str, Any]) -> bool:
     """Whether the engine makes a product of these: of float8 fast ones alone, of operands that lie along K."""
     a, b = arguments["a"], arguments["b"]
     if a.dtype.bits != 8:
         return _copied(a, b)
     fast = arguments["accumulate"] != "full" and a.strides[-1] == 1 and b.strides[-2] == 1
-    return fast and _copied(a, b, dtypes=("float8_e4m3fn", "float8_e5m2"))
+    return fast and _copied(a, b, dtypes=_FAST)
 
 
 #: Multiplications of a product from which on a copy of its operands is cheaper than tiles copied element by element.
 _WORTH_COPIES = 1 << 27
 
 
-def row_bytes(target: Target, kernel: str, arguments: dict[str, Any]) -> int | None:
-    """What the engine's copies ask of rows, for products so large that operands of other rows had better be copied before."""
+def rows(target: Target, kernel: str, arguments: dict[str, Any]) -> Rows | None:
+    """What the engine asks of rows, for products so large that operands of other rows had better be copied before."""
     if kernel != "matmul" or _architecture(target) != "sm_90a":
         return None
     a, b = arguments["a"], arguments["b"]
     here = target.simulated or all(x.target is not None and x.target.backend == "cuda" for x in (a, b))
-    if not here or a.dtype != b.dtype or a.dtype.name not in ("bfloat16", "float16"):
+    if not here or math.prod(a.shape) * b.shape[-1] < _WORTH_COPIES:
         return None
-    return 16 if math.prod(a.shape) * b.shape[-1] >= _WORTH_COPIES else None
+    if a.dtype.bits == 8:
+        fast = arguments["accumulate"] != "full" and {a.dtype.name, b.dtype.name} <= set(_FAST)
+        return Rows(16, along=True) if fast else None
+    return Rows(16) if a.dtype == b.dtype and a.dtype.name in ("bfloat16", "float16") else None
 
 
 #: Programs that fill an H200's 132 processors, or nearly.

@@ -685,7 +685,18 @@ def _paged(rng, page: int, lengths, *tensors):
 # Element by element, and the ends of a model.
 
 
+def _transposes(dtype: DType) -> Iterator[Case]:
+    for wider in (0, 5):
+
+        def make(rng, wider=wider):
+            return {"x": In(normal(rng, (2, 130, 77), dtype)), "y": Out(dtype, (2, 77, 130 + wider))}
+
+        book = functools.partial(textbook.transpose, wider=wider)
+        yield _case(kernels.transpose, f"{dtype}/{wider}-wider", make, 20000.0, book)
+
+
 def _pointwise() -> Iterator[Case]:
+    yield from _transposes(BY_NAME["float8_e4m3fn"])
     for dtype in FLOATS:
         for function in textbook.ACTIVATIONS:
 
@@ -705,6 +716,7 @@ def _pointwise() -> Iterator[Case]:
 
             book = functools.partial(textbook.copy, wider=wider)
             yield _case(kernels.copy, f"{dtype}/{wider}-wider", same, 20000.0, book)
+        yield from _transposes(dtype)
         for shape in ((33, 300), (300,), (1, 33, 300)):
 
             def three(rng, dtype=dtype, shape=shape):

@@ -47,3 +47,11 @@ def add(a, b, y, *, BM=ROWS, BN=COLUMNS):
     a, b, y = part(a, z, y, same=True), part(b, z, y), part(y, z, y, same=True)
     other = kt.load(b, j, BN) if b.ndim == 1 else kt.load(b, (i, j), (BM, BN))
     kt.store(y, (i, j), wide(kt.load(a, (i, j), (BM, BN))) + wide(other))
+
+
+@kt.kernel(grid=block_grid)
+def transpose(x, y, *, BM=kt.tunable(64, 32, 128), BN=kt.tunable(64, 32, 128)):
+    """y (..., M, N) = x (..., N, M), its last axes exchanged; and zeros in the rows and columns of y that x does not have."""
+    i, j, z = kt.program_id()
+    x, y = (part(t, z, y, same=True) for t in (x, y))
+    kt.store(y, (i, j), kt.load(x, (j, i), (BN, BM)).T)
