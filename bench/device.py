@@ -102,7 +102,16 @@ class TorchDevice:
         array.copy_(kept)
 
     def like(self, described: TensorArg) -> Any:
-        """A random array of the shape and type of a description; integers are 0 or 1."""
+        """A random array of the shape, strides and type of a description; integers are 0 or 1."""
+        made = self._filled(described)
+        if made.stride() == described.strides or 0 in described.shape:
+            return made
+        laid = self.torch.empty_strided(
+            described.shape, described.strides, dtype=made.dtype, device=self.device
+        )
+        return laid.copy_(made)
+
+    def _filled(self, described: TensorArg) -> Any:
         dtype = described.dtype
         if dtype.kind == "s":
             return (

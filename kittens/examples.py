@@ -124,6 +124,8 @@ def _rows(kernel: str) -> Callable[[int, int], Example]:
 SHAPED: dict[str, tuple[str, Callable[..., Example]]] = {
     "attention_forward": ("B,H,N,D", _attention),
     "matmul": ("M,N,K", lambda m, n, k: Example((_x(m, k), _x(k, n), _x(m, n)))),
+    "matmul_combine": ("S,M,N", lambda s, m, n: Example((_f(s, m, n), _x(m, n)))),
+    "matmul_split": ("S,M,N,K", lambda s, m, n, k: Example((_x(m, k), _x(k, n), _f(s, m, n)))),
     **{
         name: ("M,N", _rows(name))
         for name in (

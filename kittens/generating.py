@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kittens.plugins import hookimpl
@@ -33,7 +34,8 @@ class Parts:
     missing: for each of "execute", "compile" and "simulate" that does not work here, what is missing. default: the
     architecture where a name leaves it open and no device settles it. machine: by architecture. compiled: a function
     compiled for a machine. vendor: how its text is simulated. shipped: values for a kernel's tunables. candidates: more
-    of them, by kernel and tunable. rates: by architecture. device_arch: the architecture of a device, by its number.
+    of them, by kernel and tunable. rates: by architecture. tuned: where the values lie that `kittens tune` found and that are
+    shipped; there need be none. device_arch: the architecture of a device, by its number.
     execute: runs a launch of a traced kernel on a device; the way to run it again, if there is one. run_saved: runs a
     saved kernel on a device.
 
@@ -49,6 +51,7 @@ class Parts:
     shipped: Callable[[Target, str, dict[str, Any]], dict[str, int] | None]
     candidates: dict[str, dict[str, tuple[int, ...]]]
     rates: dict[str, Rates]
+    tuned: Path
     device_arch: Callable[[int], str]
     execute: Callable[[Target, Launch, Function], Again | None]
     run_saved: Callable[[Target, Artifact, dict[str, Argument], Sequence[int]], None]
@@ -90,6 +93,10 @@ def hooks(name: str, parts: Callable[[], Parts]) -> dict[str, Any]:
         target: Target, kernel: str, arguments: dict[str, Any]
     ) -> dict[str, tuple[int, ...]] | None:
         return parts().candidates.get(kernel, {}) if target.backend == name else None
+
+    @hookimpl
+    def kittens_tuned(target: Target) -> Path | None:
+        return parts().tuned if target.backend == name else None
 
     @hookimpl
     def kittens_architecture(target: Target) -> str | None:

@@ -17,6 +17,8 @@ from kittens.errors import TargetError, UnavailableError
 from kittens.targets import Numerics, Rates, Rows, Target, TargetInfo
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kittens.arguments import Argument, Reader, TensorArg
     from kittens.artifact import Artifact
     from kittens.dtypes import DType
@@ -66,6 +68,10 @@ class Hooks:
         self, target: Target, kernel: str, arguments: dict[str, Any]
     ) -> dict[str, tuple[int, ...]] | None:
         """More values for the tunables of a kernel, by name, that are worth trying on the target."""
+
+    @hookspec(firstresult=True)
+    def kittens_tuned(self, target: Target) -> Path | None:
+        """The file of tunables' values that `kittens tune` found and the backend ships (kittens.tuned); there need be none."""
 
     @hookspec(firstresult=True)
     def kittens_rows(self, target: Target, kernel: str, arguments: dict[str, Any]) -> Rows | None:

@@ -1,7 +1,9 @@
-"""Values of tunables found by `kittens tune` on this machine: a file that kernels look into before what a target ships.
+"""Values of tunables found by `kittens tune`: files that kernels look into before they ask a target's rules.
 
-The file is $KITTENS_TUNED, or `kittens/tuned.json` in the user's folder of settings; an empty $KITTENS_TUNED means none.
-Entries go by target with its architecture, kernel, and class of shapes: arguments of one class are tuned alike.
+There is one of this machine: $KITTENS_TUNED, or `kittens/tuned.json` in the user's folder of settings; an empty $KITTENS_TUNED
+means none. And one that a backend ships, `tuned.json` beside its code. Both are the same in kind: what is found on a machine
+is shipped by naming the backend's file in $KITTENS_TUNED. Entries go by target with its architecture, kernel, and class of
+shapes: arguments of one class are tuned alike.
 """
 
 from __future__ import annotations
@@ -39,19 +41,18 @@ def path() -> Path | None:
 def lookup(
     kernel: Kernel, target: Target, arguments: dict[str, Argument], constants: dict[str, Any]
 ) -> dict[str, Any]:
-    """The values found for a kernel on arguments like these, given its settled constants; empty if there are none.
+    """The values found for a kernel on arguments like these, given its settled constants, on this machine or else by the
+    backend; empty if there are none.
 
-    Raises ArgumentError if the file is there and cannot be read.
+    Raises ArgumentError if a file is there and cannot be read.
     """
-    place = path()
-    if place is None:
-        return {}
-    values = _values(place)
-    if not values:
-        return {}
-    entry = values.get(architecture(target), {}).get(identity(kernel), {})
-    found = entry.get(shape_class(arguments, constants)) if entry else None
-    return dict(found["constants"]) if found else {}
+    for place in (path(), plugins.manager().hook.kittens_tuned(target=target)):
+        values = {} if place is None else load(place)
+        entry = values.get(architecture(target), {}).get(identity(kernel), {}) if values else {}
+        found = entry.get(shape_class(arguments, constants)) if entry else None
+        if found:
+            return dict(found["constants"])
+    return {}
 
 
 def save(
@@ -71,7 +72,7 @@ def save(
         raise ArgumentError(
             "KITTENS_TUNED is empty: there is nowhere to keep tuned values", hint="name a file in it"
         )
-    values = json.loads(json.dumps(_values(place)))
+    values = json.loads(json.dumps(load(place)))
     kernels = values.setdefault(architecture(target), {}).setdefault(identity(kernel), {})
     kernels[shape_class(arguments, constants)] = {"constants": found, **facts}
     try:
@@ -128,8 +129,11 @@ def _constant(value: Any) -> str:
     return value.name if isinstance(value, DType) else repr(value)
 
 
-def _values(place: Path) -> dict[str, Any]:
-    """What the file holds, read anew when it has changed; empty if there is no file."""
+def load(place: Path) -> dict[str, Any]:
+    """What a file holds, by target, kernel and class; read anew when it has changed, empty if there is no file.
+
+    Raises ArgumentError if it cannot be read.
+    """
     try:
         stat = os.stat(place)
     except OSError:
@@ -137,11 +141,11 @@ def _values(place: Path) -> dict[str, Any]:
     stamp = (stat.st_mtime_ns, stat.st_size)
     known = _read.get(place)
     if known is None or known[0] != stamp:
-        _read[place] = known = (stamp, _load(place))
+        _read[place] = known = (stamp, _parsed(place))
     return known[1]
 
 
-def _load(place: Path) -> dict[str, Any]:
+def _parsed(place: Path) -> dict[str, Any]:
     hint = "delete the file, or set KITTENS_TUNED to nothing to do without"
     try:
         data = json.loads(place.read_text("utf-8"))

@@ -193,6 +193,7 @@ def test_show_a_kernel_of_a_module(module: str, monkeypatch: pytest.MonkeyPatch)
         (["{m}:number"], "is a int, not a kernel"),
         (["{m}:nothing"], "has no 'nothing'"),
         (["{m}:double", "--arg", "float32[4]"], "misses its argument 'y'"),
+        (["{m}:double", "--arg", "float32[4]@1"], "no axis 1 of 1"),
         (["{m}:double", "--arg", "float33[4]"], "no element type 'float33'"),
         (["{m}:double", "--arg", "lots"], "'lots' is no argument"),
         (["{m}:double", "--const", "BLOCK"], "'BLOCK' is no constant"),

@@ -24,7 +24,7 @@ from kittens.codegen.predict import predict, work
 from kittens.conformance import Row
 from kittens.errors import ArgumentError, KittensError, UnavailableError
 from kittens.examples import Example, library, shaped, usual
-from kittens.kernel import Kernel
+from kittens.kernel import Kernel, Tunable
 from kittens.plugins import hookimpl
 from kittens.runtime import Launch, Run
 from kittens.targets import Numerics, Target, TargetInfo, parse
@@ -72,6 +72,7 @@ class Gem:
         self.idle: set[int] = set()  # writes nothing from so many elements on
         self.refuses: set[int] = set()
         self.shipped: dict[str, int] = {}
+        self.tuned: Path | None = None
         self.more: dict[str, tuple[int, ...]] = {}
 
     @hookimpl
@@ -87,6 +88,10 @@ class Gem:
         self, target: Target, kernel: str, arguments: dict[str, Any]
     ) -> dict[str, int] | None:
         return dict(self.shipped) if target.backend == "gem" else None
+
+    @hookimpl
+    def kittens_tuned(self, target: Target) -> Path | None:
+        return self.tuned if target.backend == "gem" else None
 
     @hookimpl
     def kittens_candidates(
@@ -351,6 +356,38 @@ def test_kernels_take_what_was_kept_before_what_is_shipped(gem: Gem, kept: Path)
     assert settle(4096) == 64
 
 
+def test_what_a_backend_ships_was_kept_in_its_file(
+    gem: Gem, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is looked into behind that of this machine, and before its rules."""
+    gem.shipped, gem.tuned = {"BLOCK": 64}, tmp_path / "shipped.json"
+    settle = lambda n: double.settle(GEM, described(n), {})["BLOCK"]  # noqa: E731
+    assert settle(4096) == 64, "a backend need not have such a file"
+    monkeypatch.setenv("KITTENS_TUNED", str(gem.tuned))
+    tuned.save(double, GEM, described(4096), {}, {"BLOCK": 16}, {})
+    monkeypatch.setenv("KITTENS_TUNED", "")
+    assert settle(4096) == 16 and settle(100) == 64
+    monkeypatch.setenv("KITTENS_TUNED", str(kept))
+    tuned.save(double, GEM, described(4096), {}, {"BLOCK": 32}, {})
+    assert settle(4096) == 32
+
+
+@pytest.mark.parametrize("backend", ["cuda", "hip", "metal"])
+def test_shipped_finds_are_of_kernels_and_tunables_that_there_are(backend: str) -> None:
+    target = parse(backend)
+    place = plugins.manager().hook.kittens_tuned(target=target)
+    assert place.parent.name == backend
+    for arch, entries in tuned.load(place).items():
+        assert parse(arch).backend == backend
+        for name, classes in entries.items():
+            kernel = library(name.split(":")[1])
+            assert tuned.identity(kernel) == name
+            for entry in classes.values():
+                assert entry["constants"].keys() <= {
+                    n for n, v in kernel.constants.items() if isinstance(v, Tunable)
+                }
+
+
 def test_entries_are_of_a_target_a_kernel_and_a_class(kept: Path) -> None:
     hip, other = parse("hip:gfx950"), parse("hip:gfx942")
     tuned.save(double, hip, described(4096), {}, {"BLOCK": 32}, {})
@@ -511,6 +548,16 @@ def test_a_dry_run_keeps_nothing(kept: Path) -> None:
     data = json.loads(succeeds(*ARGUMENTS, "--on", "gem", "--dry-run", "--json", "-"))
     assert data["winner"] == {"BLOCK": 32} and data["how"] == "timed" and data["kept"] is None
     assert {c["state"] for c in data["candidates"]} == {"final"} and not kept.exists()
+
+
+@pytest.mark.usefixtures("opened", "loaded")
+def test_present_values_are_kept_where_that_is_asked_for(gem: Gem, kept: Path) -> None:
+    gem.shipped = {"BLOCK": 32}
+    assert "kept" not in succeeds(*ARGUMENTS, "--on", "gem") and not kept.exists()
+    text = succeeds(*ARGUMENTS, "--on", "gem", "--confirm")
+    assert "the present values stay: BLOCK=32" in text and f"kept in {kept}" in text
+    (entry,) = json.loads(kept.read_text())["values"]["gem"][tuned.identity(double)].values()
+    assert entry["constants"] == entry["before"]["constants"] == {"BLOCK": 32}
 
 
 @pytest.mark.usefixtures("trusting")

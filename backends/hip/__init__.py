@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 from kittens.arguments import TensorArg
@@ -46,6 +47,7 @@ def _parts() -> Parts:
         tunables.shipped,
         tunables.CANDIDATES,
         rates.RATES,
+        Path(__file__).with_name("tuned.json"),
         launch.device_arch,
         launch.execute,
         launch.run_saved,

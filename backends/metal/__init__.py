@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 from kittens.generating import ULP, Parts, hooks
 from kittens.plugins import hookimpl
@@ -44,6 +45,7 @@ def _parts() -> Parts:
         tunables.shipped,
         tunables.CANDIDATES,
         dict.fromkeys(ARCHITECTURES, rates.RATES),
+        Path(__file__).with_name("tuned.json"),
         launch.device_arch,
         launch.execute,
         launch.run_saved,

@@ -80,17 +80,31 @@ def _said(error: Exception) -> str:
 
 
 def read_argument(text: str) -> Any:
-    """An argument as the command line spells it: float32[1024,64], float32[], a number, or none."""
-    match = re.fullmatch(r"(\w+)\[([\d,\s]*)\]", text)
+    """An argument as the command line spells it: float32[1024,64], float32[], a number, or none. float32[1024,64]@0 lies in
+    memory with its axis 0 innermost.
+    """
+    match = re.fullmatch(r"(\w+)\[([\d,\s]*)\](?:@(\d+))?", text)
     if match:
         extents = tuple(int(n) for n in match[2].split(",") if n.strip())
-        return spec(match[1], extents)
+        return spec(match[1], extents, _strides(extents, int(match[3])) if match[3] else None)
     value = _literal(text)
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
         raise ArgumentError(
             f"{text!r} is no argument", hint="say float32[1024,64] for a tensor, 3 or 0.5, or none"
         )
     return value
+
+
+def _strides(extents: tuple[int, ...], innermost: int) -> tuple[int, ...]:
+    """Strides of an array whose axis `innermost` is contiguous, and the others in their order around it."""
+    if innermost >= len(extents):
+        raise ArgumentError(
+            f"no axis {innermost} of {len(extents)}", hint="axes are counted from 0: float32[1024,64]@0"
+        )
+    strides, size = [0] * len(extents), 1
+    for axis in (innermost, *(i for i in reversed(range(len(extents))) if i != innermost)):
+        strides[axis], size = size, size * extents[axis]
+    return tuple(strides)
 
 
 def read_constant(text: str) -> tuple[str, Any]:

@@ -40,10 +40,11 @@ PREDICTED = "predicted only: nothing was timed, and nothing is kept"
 )
 @options.rounds
 @click.option("--dry-run", is_flag=True, help="Do all but keep what was found.")
+@click.option("--confirm", is_flag=True, help="Also keep the present values, where nothing is faster.")
 @options.to_json
 def tune(
     kernel: str, on: str | None, shape: str | None, args: tuple[str, ...], constants: tuple[str, ...], keep: int,
-    rounds: int, dry_run: bool, json_file: str | None,
+    rounds: int, dry_run: bool, confirm: bool, json_file: str | None,
 ) -> None:  # fmt: skip
     """Search values for the tunables of KERNEL, named as for `kittens show`, on TARGET.
 
@@ -77,15 +78,16 @@ def tune(
     result = search(subject, opened, Method(rounds=rounds), keep=keep, progress=tell)
     tell("")
     kept = None
-    if result.timed and result.winner is not None and not dry_run:
+    best = result.winner or (result.present if confirm else None)
+    if result.timed and best is not None and not dry_run:
         closed = {n: v for n, v in subject.settled().items() if n not in subject.open()}
         facts = {
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "seconds": _median(result.winner),
+            "seconds": _median(best),
             "before": {"constants": result.present.values, "seconds": _median(result.present)},
             **({"device": opened.name} if opened is not None else {}),
         }
-        kept = str(tuned.save(found, target, subject.arguments, closed, result.winner.values, facts))
+        kept = str(tuned.save(found, target, subject.arguments, closed, best.values, facts))
     if json_file is not None:
         write_text(json_file, dump(_data(found.name, target, result, kept)))
     if json_file != "-":
@@ -198,6 +200,8 @@ def _print(result: Any, kept: str | None, dry_run: bool) -> None:
         out.print(f"predicted to be best: {best or result.present}", markup=False)
     elif best is None:
         out.print(f"\nthe present values stay: {result.present}", markup=False)
+        if kept:
+            out.print(f"kept in {kept}", markup=False)
     else:
         gain = _median(result.present) / _median(best)
         out.print(f"\n{best} is {gain:.3f} times as fast as the present {result.present}", markup=False)
