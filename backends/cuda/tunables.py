@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from kittens.arguments import TensorArg
-from kittens.codegen.rows import ELEMENTS, query_rows, whole_rows
+from kittens.codegen.rows import ELEMENTS, part_tiles, query_rows, whole_rows
 from kittens.targets import Rows, Target
 
 #: Elements of whole rows that one program takes where others are faster than what serves everywhere.
@@ -32,6 +32,8 @@ _WIDE: dict[str, tuple[str, dict[str, int]]] = {
 def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str, int]:
     """Values for a kernel's tunables, or none where the kernel's own first candidates serve."""
     engine = _architecture(target) == "sm_90a"
+    if kernel == "matmul_combine":
+        return part_tiles(arguments["parts"])
     if kernel in ("matmul", "matmul_split"):
         if not (engine and _multiplied(arguments)):
             return _matmul(arguments["a"], arguments["b"])

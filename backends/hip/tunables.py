@@ -11,7 +11,7 @@ import functools
 from typing import Any
 
 from kittens.arguments import TensorArg
-from kittens.codegen.rows import query_rows, whole_rows
+from kittens.codegen.rows import part_tiles, query_rows, whole_rows
 from kittens.targets import Target
 
 #: (rows of up to so many bytes, BM, BN), in order; of attention_split the most rows.
@@ -89,6 +89,8 @@ def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str,
     from kittens.backends.hip.machine import DEFAULT
 
     arch = target.arch or DEFAULT
+    if kernel == "matmul_combine":
+        return part_tiles(arguments["parts"])
     if kernel in ("matmul", "matmul_split"):
         return _matmul(arch, arguments["a"], arguments["b"])
     table, dense = _ATTENTION[arch], kernel.replace("_varlen", "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from kittens.arguments import TensorArg
-from kittens.codegen.rows import query_rows, whole_rows
+from kittens.codegen.rows import part_tiles, query_rows, whole_rows
 from kittens.targets import Target
 
 
@@ -68,6 +68,7 @@ def _split(arguments: dict[str, Any]) -> dict[str, int]:
 _BY_KERNEL = {
     "matmul": _matmul,
     "matmul_split": _matmul,
+    "matmul_combine": lambda arguments: part_tiles(arguments["parts"]),
     "attention_forward": _forward,
     "attention_backward_kv": _backward_kv,
     "attention_backward_q": _backward_q,

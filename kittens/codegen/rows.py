@@ -28,6 +28,24 @@ def whole_rows(
     return {"BM": max(1, min(MOST, 1 << rows.bit_length() >> 1))}
 
 
+#: Elements of parts that a program adds, and parts at once and columns at most.
+PART_ELEMENTS, PARTS, PART_COLUMNS = 4096, 32, 1024
+
+
+def part_tiles(parts: TensorArg) -> dict[str, int]:
+    """Tiles for the sum of parts (S, ..., M, N): as many parts as there are, up to a number, and columns of one row."""
+    at_once = min(PARTS, _power(parts.shape[0]))
+    return {
+        "BS": at_once,
+        "BN": max(16, min(PART_ELEMENTS // at_once, PART_COLUMNS, _power(parts.shape[-1]))),
+    }
+
+
+def _power(n: int) -> int:
+    """The least power of two not below n."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
 def query_rows(q: TensorArg, most: int) -> int:
     """Rows of a tile that holds the queries of a group, of q (B, Hk, R, D): a power of two from 16 to `most`."""
     return min(max(16, 1 << max(q.shape[2] - 1, 0).bit_length()), most)

@@ -12,8 +12,6 @@ from kittens.kernels.stacks import ACTIVATIONS, count, part, scalar, wide
 
 #: How `matmul` sums: see there.
 ACCUMULATIONS = ("full", "fast", "promoted")
-#: Parts that are loaded before any is added.
-AT_ONCE = 16
 MX_BLOCK = 32  # elements along K that share one scale in the OCP Microscaling Formats 1.0
 
 
@@ -97,24 +95,21 @@ def matmul_split(
     kt.store(c, (i, j), _product(a, b, i, j, span, a_scale, b_scale, accumulate, BM, BN, BK))
 
 
-@kt.kernel(grid=tile_grid)
+@kt.kernel(grid=lambda c, BN: (c.shape[-2], kt.cdiv(c.shape[-1], BN), count(*c.shape[:-2])))
 def matmul_combine(
     parts, c, a_scale=None, b_scale=None, bias=None, *, activation="none",
-    BM=kt.tunable(4, 8, 16), BN=kt.tunable(128, 64, 256),
+    BS=kt.tunable(32, 4, 16), BN=kt.tunable(128, 256, 1024),
 ):  # fmt: skip
     """c = activation(a_scale (the sum of parts) b_scale + bias), for parts (S, ..., M, N) and c (..., M, N).
 
-    The kernel is specialised on S. The rest is as in `matmul`; scales of blocks are none of its concern.
+    BS parts are loaded before any is added. The rest is as in `matmul`; scales of blocks are none of its concern.
     """
     i, j, z = kt.program_id()
-    splits, stack = kt.static(parts.shape[0]), c
-    a_scale, b_scale, c = (part(x, z, stack) for x in (a_scale, b_scale, c))
-
-    def loaded(first, n):
-        return [kt.load(part(parts[first + s], z, stack), (i, j), (BM, BN)) for s in range(n)]
-
-    acc = kt.zeros((BM, BN), parts.dtype)
-    for t in kt.range(splits // AT_ONCE) if splits >= AT_ONCE else ():
-        acc = sum(loaded(t * AT_ONCE, AT_ONCE), acc)
-    acc = sum(loaded(splits - splits % AT_ONCE, splits % AT_ONCE), acc)
-    kt.store(c, (i, j), _finished(acc, c, i, j, a_scale, b_scale, bias, activation))
+    inner = parts.ndim - 2
+    stack = parts.permute(*range(1, inner), 0, inner, inner + 1)
+    rows = part(stack, z, stack, keep=3)[:, i]
+    a_scale, b_scale, c = (part(x, z, c) for x in (a_scale, b_scale, c))
+    acc = kt.zeros((BN,), parts.dtype)
+    for t in kt.range(kt.cdiv(parts.shape[0], BS)):
+        acc += kt.load(rows, (t, j), (BS, BN)).sum(axis=0)
+    kt.store(c, (i, j), _finished(acc[None], c, i, j, a_scale, b_scale, bias, activation))
