@@ -257,9 +257,9 @@ def matmul(
     row more. The result is the same.
 
     K is split into `splits` parts for programs of their own, whose sums (float32, or int32 for integers) are then added in
-    order. Unless given, that is 1, but where K is long and the result has so few tiles that most of the target's processors
-    would have nothing to do: then as many as keep them busy, at most 128. The number follows from shapes, types and target,
-    so results repeat. tune= is for the product, in parts or not.
+    order. Unless given, that is 1, but where K is long and the result has so few tiles that half of the target's processors
+    or more would have nothing to do: then as many as keep them busy, at most 128. The number follows from shapes, types and
+    target, so results repeat. Where no backend makes an array for the sums it is 1. tune= is for the product, in parts or not.
     """
     products = (*FLOATS, *FLOAT8, int8, uint8)
     x, y = _array(a, "a", products, least=2), _array(b, "b", products, least=2)
@@ -318,10 +318,10 @@ def matmul(
         target = choose_target({"a": adopt(left, "a"), "b": adopt(right, "b")}, on)
         pieces = (left, right, spec(kind, (1, *stack)), *inner)
         splits = _product_parts(whole, {"activation": activation, **summed}, pieces, summed, k, target)
-    if _count(splits, "splits", 1) == 1:
+    parts = empty(a, (splits, *stack), kind) if _count(splits, "splits", 1) > 1 else None
+    if parts is None:
         launch(kernels.matmul, *whole, activation=activation, on=on, **summed)
         return c
-    parts = _output(None, a, (splits, *stack), kind, (kind,))
     launch(kernels.matmul_split, left, right, parts, *inner, on=on, **summed)
     launch(kernels.matmul_combine, parts, result, *outer, bias, activation=activation, on=on)
     return c

@@ -354,6 +354,14 @@ def test_a_split_product_by_itself(monkeypatch):
     assert (ops.matmul(a, b, bias=bias, splits=6, on="cuda:sm_90a@sim") == first).all()
 
 
+def test_a_product_is_whole_where_nobody_makes_an_array_for_the_sums(monkeypatch):
+    rng = np.random.default_rng(19)
+    a, b, out = normal(rng, F32, 20, 300), normal(rng, F32, 300, 30), np.empty((20, 30), F32)
+    monkeypatch.setattr(ops, "empty", lambda *_: None)
+    ops.matmul(a, b, splits=3, out=out)
+    check(out, a, b)
+
+
 def test_splits_that_are_none():
     with pytest.raises(ArgumentError, match="splits is 0"):
         ops.matmul(np.zeros((4, 4), F32), np.zeros((4, 4), F32), splits=0)

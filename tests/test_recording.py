@@ -72,6 +72,11 @@ CASES: list[tuple[str, Any]] = [
         "matmul",
         lambda: ((a(32, 48, dtype=BF16), a(48, 16, dtype=BF16)), {"dtype": "float32", "tune": {"BM": 16}}),
     ),
+    ("matmul", lambda: ((a(3, 32, 480, dtype=BF16), a(480, 16, dtype=BF16)), {"bias": a(16), "splits": 5})),
+    (
+        "matmul",
+        lambda: ((a(20, 16384, dtype=BF16), a(16384, 24, dtype=BF16)), {"a_scale": 0.5, "out": a(20, 24)}),
+    ),
     ("attention", lambda: ((heads(), heads(), heads()), {"causal": True})),
     ("attention", lambda: ((heads()[0], heads()[0], heads()[0]), {"return_lse": True, "window": (3, 1)})),
     (
@@ -165,6 +170,22 @@ def test_copies_of_operands_are_part_of_what_is_remembered(
         first, second = cuda.started
         assert [cuda.artifacts[s.function].kernel for s in (first, second)] == ["copy", "matmul"]
         assert first.parameters["x"] == at(x)
+    (pattern,) = ops.matmul.calls.patterns.values()
+    assert len(pattern.calls) == 1
+
+
+def test_parts_are_sums_of_the_call_at_hand(cuda: Fake) -> None:
+    """A long product of few tiles is two launches; what the first writes, the second reads, whether repeated or not."""
+    for _ in range(3):
+        cuda.started.clear()
+        x, y = a(20, 16384, dtype=BF16), a(16384, 24, dtype=BF16)
+        ops.matmul(x, y)
+        first, second = cuda.started
+        assert [cuda.artifacts[s.function].kernel for s in (first, second)] == [
+            "matmul_split",
+            "matmul_combine",
+        ]
+        assert first.parameters["a"] == at(x) and first.parameters["parts"] == second.parameters["parts"]
     (pattern,) = ops.matmul.calls.patterns.values()
     assert len(pattern.calls) == 1
 
