@@ -153,7 +153,7 @@ def test_a_comparison_turns_at_the_pass_that_is_found_before_the_loop(
     text = edges.test(writer, position, "", symbol, bound)  # type: ignore[arg-type]
     (line,) = written
     formula = line.split(" = ")[1].rstrip(";").replace("kt_i64", "")
-    edge = eval(formula, {"kt_turning": _turning, "start": start, "j": 0})
+    edge = eval(formula, {"kt_turning": _turning, "kt_uniform": int, "start": start, "j": 0})
     for n in (at, max(edge + near, 0)):
         if n < 2**31 - 1:
             value = sign * (start + times * step * n)

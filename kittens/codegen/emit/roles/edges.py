@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from kittens.codegen.emit.writer import Writer
 from kittens.codegen.known import constant
@@ -38,10 +39,14 @@ class Edges:
         if None in slopes:
             return near_test(writer.scalar)(found, more, symbol, bound)
         growth = self.step * sum(s * k for (s, _), k in zip(found.scalars, slopes, strict=True) if k)
-        if not growth:
-            return near_test(writer.scalar)(found, more, symbol, bound)
-        rises = growth > 0
         key = (found.scalars, more, symbol, bound)
+        if not growth:  # one answer for all passes
+            if key not in self.known:
+                name = self.known[key] = writer.fresh("inside")
+                writer.lines.insert(self.at, f"{self.indent[:-2]}bool {name} = false;")
+                writer.line(f"{name} = {near_test(writer.scalar)(found, more, symbol, bound)};")
+            return self.known[key]
+        rises = growth > 0
         if key not in self.known:
             # x + growth n < bound as long as n < (bound - x) / growth, x - decline n > bound as long as n < (x - bound) / decline;
             # a test of the other kind turns where its opposite does.
@@ -50,8 +55,15 @@ class Edges:
             here = total(found, writer.scalar, more)
             distance = f"{bound} - ({here})" if rises else f"({here}) - {bound}"
             also = " + 1" if symbol in (("<=", ">") if rises else (">=", "<")) else ""
-            writer.line(f"{name} = kt_turning({distance}{also}, kt_i64({abs(growth)}));")
+            writer.line(f"{name} = kt_uniform(kt_turning({distance}{also}, kt_i64({abs(growth)})));")
         return f"({self.number} {'<' if (symbol in ('<', '<=')) == rises else '>='} {self.known[key]})"
+
+
+def watch(writer: Writer, loop: Op, index: Value) -> Edges:
+    """Have a loop's tests made so, before the block of its first pass is opened."""
+    edges = Edges(loop, index, constant(loop.operands[2]) or 0, f"{writer.indent}  ", len(writer.lines))
+    writer.edge_test = partial(edges.test, writer)
+    return edges
 
 
 def slope(value: Value, index: Value, loop: Op, owner: Mapping[Op, Op]) -> int | None:
@@ -69,6 +81,8 @@ def slope(value: Value, index: Value, loop: Op, owner: Mapping[Op, Op]) -> int |
     if op.name in ("add", "sub") and None not in slopes:
         a, b = (s or 0 for s in slopes)
         return a + b if op.name == "add" else a - b
+    if op.name == "floordiv" and constant(op.operands[1]) == 1:
+        return slopes[0]
     if op.name == "mul":
         for grows, factor in ((0, 1), (1, 0)):
             times = constant(op.operands[factor])

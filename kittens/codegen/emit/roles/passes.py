@@ -9,14 +9,13 @@ from kittens.codegen.emit.factors import factors, guarded
 from kittens.codegen.emit.loops import carry_over, declare_carried, op_loop
 from kittens.codegen.emit.reductions import together
 from kittens.codegen.emit.roles.compute import Compute, land, one, settle
-from kittens.codegen.emit.roles.edges import Edges
+from kittens.codegen.emit.roles.edges import watch
 from kittens.codegen.emit.roles.products import left_words, start
 from kittens.codegen.emit.roles.relays import relayed
 from kittens.codegen.emit.roles.rings import advance, ring_of, slot_of
 from kittens.codegen.emit.roles.slices import behind, nth
 from kittens.codegen.emit.writer import Writer
 from kittens.codegen.engine import reads_slots, sums_carried
-from kittens.codegen.known import constant
 from kittens.codegen.partial import carried_sums
 from kittens.codegen.placement import dtype_of, source_of
 from kittens.dtypes import BY_NAME
@@ -59,10 +58,8 @@ def loop(writer: Writer, op: Op) -> None:
         f"const int {passes} = kt_passes({lo}, {hi}, {step});  // in 32 bits: alike in all lanes, and known to be"
     )
     writer.open(f"if ({passes} > 0)")
-    at = len(writer.lines)
+    edges = watch(writer, op, index)
     writer.open()
-    edges = Edges(op, index, constant(op.operands[2]) or 0, writer.indent, at)
-    writer.edge_test = partial(edges.test, writer)
     writer.names[index] = name
     if (lo, step) == ("kt_i64(0)", "kt_i64(1)"):
         writer.counted.add(index)

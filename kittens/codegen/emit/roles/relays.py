@@ -17,6 +17,7 @@ from __future__ import annotations
 from kittens import layouts as lay
 from kittens.codegen.emit.loops import carry_over, declare_carried
 from kittens.codegen.emit.roles.compute import Compute, land, one, settle
+from kittens.codegen.emit.roles.edges import watch
 from kittens.codegen.emit.roles.products import left_words, start
 from kittens.codegen.emit.roles.rings import advance, bar, phase_of, slot_before, slot_of
 from kittens.codegen.emit.roles.slices import nth
@@ -63,6 +64,7 @@ class _Relayed:
         writer.line(f"const int {passes} = kt_passes({lo}, {hi}, {step});")
         writer.open(f"if ({passes} > 0)")
         self._ahead()
+        edges = watch(writer, op, index)
         writer.open()
         writer.names[index] = name
         if (lo, step) == ("kt_i64(0)", "kt_i64(1)"):
@@ -73,7 +75,9 @@ class _Relayed:
         writer.line("KT_ONCE")
         writer.open(f"for (int {count} = 1; {count} < {passes}; ++{count})")
         writer.line(f"const kt_i64 {name} = {nth(lo, count, step)};")
+        edges.number = count
         self._pass(first=False)
+        writer.edge_test = None
         writer.close()
         self._late()
         land(writer, len(writer.flights))
