@@ -24,7 +24,7 @@ from kittens.ir import TensorType, TileType, Type
 from kittens.targets import Target, parse
 from kittens.text import parse_type
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,7 @@ class Artifact:
     the compiled object says of itself (registers, spilled bytes, shared memory, ...). code is empty where the target
     compiles its source text at load time. packed: the kernel takes all pointers first, then one structure of the rest.
     persistent: programs are dealt to at most that many blocks for each processor (0: a block for each program). cluster:
-    how many blocks run side by side and reach each other's memory. ordered: programs wait for ones with
-    lower numbers. early: blocks may start before the launch before this
+    how many blocks run side by side and reach each other's memory. early: blocks may start before the launch before this
     one has ended, and wait for it themselves.
     """
 
@@ -99,7 +98,6 @@ class Artifact:
     persistent: int = 0
     cluster: int = 1
     early: bool = False
-    ordered: bool = False
 
     def blocks(self, programs: int, processors: int) -> int:
         """How many blocks to start for so many programs on a device of so many processors: a multiple of the cluster."""

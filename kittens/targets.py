@@ -98,7 +98,8 @@ class Numerics:
     ulp: for each mathematical function, the largest error in units in the last place of its float32 result.
     underflows: functions among them whose results below the smallest normal float32 may be zero.
     flushes: whether float32 subnormals count as zero. float8: for each float8 dtype "native", "emulated" or
-    "refused". atomics: dtypes that kt.store_add adds in. turns: whether programs wait for each other there.
+    "refused". atomics: dtypes that kt.store_add adds in. turns: whether programs wait for each other there. A backend that
+    generates source says of both what its `Machine` says.
     """
 
     ulp: dict[str, float]
@@ -106,7 +107,7 @@ class Numerics:
     underflows: tuple[str, ...] = ()
     float8: dict[str, str] = field(default_factory=dict)
     atomics: tuple[str, ...] = ("float32", "float64", "int32", "uint32", "int64", "uint64")
-    turns: bool = True
+    turns: bool = False
 
 
 @dataclass(frozen=True)

@@ -43,20 +43,20 @@ def bf16(*shape: int) -> np.ndarray:
 
 
 def interpret(
-    name: str,
+    name: str | kt.Kernel,
     args: tuple[Any, ...],
     constants: dict[str, Any],
     arch: str,
     order: str,
     text: str = "",
 ) -> Any:
-    """Compile a library kernel, run its assembly, or a text in its place, on arrays; the interpreter's counts."""
+    """Compile a kernel, or the library's of that name, and run its assembly or a text; the interpreter's counts."""
     sys.path.insert(0, str(TOOLS))
     try:
         emulator = importlib.import_module("asm_emu")
     finally:
         sys.path.remove(str(TOOLS))
-    kernel = library(name)
+    kernel = library(name) if isinstance(name, str) else name
     arguments, given = kernel.bind(args, constants)
     settled = kernel.settle(parse(f"hip:{arch}"), arguments, given)
     launch = Launch(kernel, arguments, settled, evaluate_grid(kernel, arguments, settled))
@@ -260,3 +260,55 @@ def test_spills_are_an_error_with_advice():
     with pytest.raises(kt.errors.UnavailableError, match=r"spills|shared memory") as caught:
         library("matmul").compile("hip:gfx1100", *example.args, BM=256, BN=256, BK=64)
     assert "smaller tiles" in str(caught.value)
+
+
+@kt.kernel(grid=lambda x: (kt.cdiv(x.shape[0], 16), 2))
+def added(x: Any, out: Any, turns: Any) -> None:
+    """Each program adds its rows to the same tile, in the order of rows."""
+    i, z = kt.program_id()
+    kt.store_add(out, (0, z), kt.load(x, (i, z), (16, 32)), turn=(turns[z], i))
+
+
+@interpreted
+@pytest.mark.parametrize("order", ["forward", "reverse", "random"])
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_additions_in_turn(arch, order):
+    """Programs are drawn: a device that begins blocks in another order than that of their numbers does not hang."""
+    x = RNG.standard_normal((70, 64)).astype(np.float32)
+    out, turns = np.zeros((16, 64), np.float32), np.zeros(2, np.int32)
+    stats = interpret(added, (x, out, turns), {}, arch, order)
+    want, counts = np.zeros_like(out), np.zeros_like(turns)
+    added(x, want, counts, on="numpy")
+    np.testing.assert_array_equal(out, want)
+    np.testing.assert_array_equal(turns, counts)
+    assert not races(stats), races(stats)
+
+
+#: Of each architecture: that all of a group's additions are done; that the counter is read again, and what follows from it.
+TURNS = {
+    "gfx942": (r"s_waitcnt vmcnt\(0\)", r"global_load_dword .* sc1", r"buffer_inv sc1"),
+    "gfx950": (r"s_waitcnt vmcnt\(0\)", r"global_load_dword .* sc1", r"buffer_inv sc1"),
+    "gfx1100": (
+        r"s_waitcnt_vscnt null, 0x0",
+        r"global_load_b32 .* glc",
+        r"buffer_gl1_inv\n\s+buffer_gl0_inv",
+    ),
+    "gfx1201": (r"s_wait_storecnt 0x0", r"global_load_b32 .*scope:SCOPE_DEV", r"global_inv scope:SCOPE_DEV"),
+}
+
+
+@pytest.mark.parametrize("arch", sorted(TURNS))
+def test_turns_are_waited_for_and_handed_on(arch):
+    """A turn is waited for by one lane, asleep between looks; every group's additions are done before it is handed on."""
+    x, out, turns = np.zeros((80, 64), np.float32), np.zeros((16, 64), np.float32), np.zeros(2, np.int32)
+    asm = added.compile(f"hip:{arch}", x, out, turns).asm
+    done, look, acquired = TURNS[arch]
+    _, waiting = asm.split("s_sleep", 1)
+    assert "s_sleep" not in waiting  # one loop
+    spin, behind = waiting.split("s_cbranch", 1)
+    assert re.search(look, spin) and re.search(acquired, behind.split("global_atomic_add_f32")[0])
+    last = behind.rsplit("global_atomic_add_f32", 1)[1]
+    handed = last.index("global_store")
+    assert re.search(done, last[:handed]), last
+    meeting = re.search(r"s_barrier|; wave barrier", last)
+    assert meeting and re.search(done, last[: meeting.start()]), last

@@ -30,6 +30,7 @@ import mockhip
 mock = mockhip.install("gfx950")
 import ml_dtypes
 import numpy as np
+import kittens as kt
 from kittens.backends.hip import launch
 from kittens.errors import CheckError
 from kittens.examples import library
@@ -44,14 +45,21 @@ def compiled(*args):
     return made
 
 launch.compiled = compiled
-kernel = library("matmul")
 
-def run(a, b, c):
-    arguments, given = kernel.bind((a, b, c), {})
+@kt.kernel(grid=lambda x: kt.cdiv(x.shape[0], 16))
+def added(x, out, turns):
+    i = kt.program_id()
+    kt.store_add(out, (0, 0), kt.load(x, (i, 0), (16, 32)), turn=(turns[0], i))
+
+def start(kernel, *args):
+    arguments, given = kernel.bind(args, {})
     settled = kernel.settle(parse("hip"), arguments, given)
     grid = evaluate_grid(kernel, arguments, settled)
     made = Launch(kernel, arguments, settled, grid)
     launch.execute(parse("hip"), made, kernel.trace(arguments, settled, len(grid)))
+
+def run(a, b, c):
+    start(library("matmul"), a, b, c)
     np.testing.assert_allclose(c, a.astype(np.float32) @ b.astype(np.float32), atol=1e-4)
 
 rng = np.random.default_rng(0)
@@ -59,6 +67,13 @@ a, b = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((100
 run(a, b, np.zeros((100, 64), np.float32))
 run(a[::-1], b, np.zeros((200, 64), np.float32)[::-2])
 run(a[:0], b, np.zeros((0, 64), np.float32))
+x = rng.standard_normal((50, 32)).astype(np.float32)
+for _ in range(2):  # the programs' counter is at zero again
+    out, turns = np.zeros((16, 32), np.float32), np.zeros(1, np.int32)
+    start(added, x, out, turns)
+    want, counts = np.zeros_like(out), np.zeros_like(turns)
+    added(x, want, counts, on="numpy")
+    assert (out == want).all() and turns == counts == 4
 mock.fail_next(2)
 try:
     run(a, b, np.zeros((100, 64), np.float32))

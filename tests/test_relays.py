@@ -218,7 +218,7 @@ FAULTS = {
         "if (v_pass == passes) break;",
         "if (v_pass + 1 == passes) break;",
     ),
-    "turns are not passed on": ("kt_turn_pass(counter_2, ", "if (0) kt_turn_pass(counter_2, "),
+    "turns are not passed on": ("kt_turn_pass(turn_of, ", "if (0) kt_turn_pass(turn_of, "),
 }
 
 

@@ -81,12 +81,16 @@ def kittens_empty(like: Any, shape: tuple[int, ...], dtype: DType) -> Any:
 def kittens_numerics(target: Target) -> Numerics | None:
     if target.backend != "cuda":
         return None
-    native = target.arch == "sm_90a"
+    from kittens.backends.cuda.machine import DEFAULT, machine
+
+    own, native = machine(target.arch or DEFAULT), target.arch == "sm_90a"
     float8 = dict.fromkeys(("float8_e4m3fn", "float8_e5m2"), "native" if native else "emulated")
     return Numerics(
         ULP,
         underflows=("exp2",),
         float8={**float8, "float8_e4m3fnuz": "emulated", "float8_e5m2fnuz": "emulated"},
+        atomics=own.atomics,
+        turns=own.turns,
     )
 
 

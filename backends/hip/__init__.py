@@ -85,4 +85,7 @@ def kittens_numerics(target: Target) -> Numerics | None:
         f"float8_{n}": "native" if n in native else "emulated"
         for n in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")
     }
-    return Numerics(ULP, float8=float8, turns=False)
+    from kittens.backends.hip.machine import DEFAULT, machine
+
+    own = machine(target.arch or DEFAULT)
+    return Numerics(ULP, float8=float8, atomics=own.atomics, turns=own.turns)

@@ -108,10 +108,14 @@ def run_artifact(artifact: Artifact, arguments: dict[str, Argument], grid: Seque
         call("hipMemcpy", int(held) + shift, memory, size, _kind("HostToDevice"))
         return np.uint64(int(held) + shift - low)
 
+    stream = _stream()
     try:
-        data = packed(artifact.code, values(artifact.parameters, arguments, grid, pointer))
+        given = values(
+            artifact.parameters, arguments, grid, pointer, counter=lambda: _counter(index, int(stream or 0))
+        )
+        data = packed(artifact.code, given)
         _, kernel = _function(artifact.code, artifact.entry, index)
-        _start(kernel, programs, artifact.threads, data)
+        _start(kernel, programs, artifact.threads, data, stream)
         if copies:
             call("hipDeviceSynchronize")
         for host, low, shift, held in copies:
@@ -125,10 +129,26 @@ def run_artifact(artifact: Artifact, arguments: dict[str, Argument], grid: Seque
             call("hipFree", held)
 
 
-def _start(kernel: Any, programs: int, threads: int, data: bytes) -> None:
+def _start(kernel: Any, programs: int, threads: int, data: bytes, stream: Any) -> None:
     buffer, size = ctypes.create_string_buffer(data, len(data)), ctypes.c_size_t(len(data))
     extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(buffer), 2, ctypes.addressof(size), 3)
-    call("hipModuleLaunchKernel", kernel, programs, 1, 1, threads, 1, 1, 0, _stream(), None, extra)
+    call("hipModuleLaunchKernel", kernel, programs, 1, 1, threads, 1, 1, 0, stream, None, extra)
+
+
+@functools.cache
+def _counter(index: int, stream: int) -> np.uint64:
+    """The address of zeros from which the programs of a launch are drawn; the launch leaves them at zero.
+
+    Launches on one stream of a device run one after another, and share them.
+    """
+    held = call("hipMalloc", 16)
+    call("hipMemcpy", int(held), b"\0" * 16, 16, _kind("HostToDevice"))
+    _COUNTERS.append(held)
+    return np.uint64(int(held))
+
+
+#: Memory of counters, which is never given back.
+_COUNTERS: list[Any] = []
 
 
 def _stream() -> Any:

@@ -77,6 +77,8 @@ def kittens_numerics(target: Target) -> Numerics | None:
         return None
     # On a device exp2 and rsqrt are Apple's own (reported: 2).
     names = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
-    from kittens.backends.metal.machine import ATOMICS
+    from kittens.backends.metal.machine import DEFAULT, machine
 
-    return Numerics(ULP, flushes=True, float8=dict.fromkeys(names, "emulated"), atomics=ATOMICS, turns=False)
+    own = machine(target.arch or DEFAULT)
+    emulated = dict.fromkeys(names, "emulated")
+    return Numerics(ULP, flushes=True, float8=emulated, atomics=own.atomics, turns=own.turns)

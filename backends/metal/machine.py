@@ -15,9 +15,6 @@ DEFAULT = "apple7"
 #: Threadgroup memory of one program, in bytes (Apple, Metal feature set tables).
 SHARED_BYTES = 32768
 
-#: Types that kt.store_add adds in; those of 64 bits in two halves (MSL has 64-bit minima and maxima only).
-ATOMICS = ("float32", "int32", "uint32", "int64", "uint64")
-
 #: 32-bit registers of a thread (dougallj, applegpu). With more than about half of them a core is not full.
 REGISTERS = 128
 
@@ -72,6 +69,9 @@ def machine(arch: str) -> Machine:
     Staging costs more than it saves where few simdgroups read a tile (reported for products of 4096 cubed on
     M4 Pro: 5.8 against 5.4 TFLOPS). Keys and values of attention, which all of them read, are staged, once:
     room for a second stage is worth more as occupancy.
+
+    Integers of 64 bits are added in two halves: MSL has 64-bit minima and maxima only. No turns: MSL promises no
+    threadgroup that it goes on while others wait, nor acquires and releases before version 3.2.
     """
     return Machine(
         target=f"metal:{arch}",
@@ -86,5 +86,4 @@ def machine(arch: str) -> Machine:
         pad=PAD,
         stages=1,
         direct=2,
-        atomics=ATOMICS,
     )

@@ -70,7 +70,7 @@ def kittens_empty(like: Any, shape: tuple[int, ...], dtype: DType) -> Any:
 def kittens_numerics(target: Target) -> Numerics | None:
     if target.backend != "numpy":
         return None
-    return Numerics(dict.fromkeys(MATHEMATICAL, 1.0), float8={d.name: "emulated" for d in FLOAT8})
+    return Numerics(dict.fromkeys(MATHEMATICAL, 1.0), float8={d.name: "emulated" for d in FLOAT8}, turns=True)
 
 
 @hookimpl

@@ -484,10 +484,7 @@ def _backward() -> Iterator[Case]:
             for turns in (False, True):
                 make = _gradient("attention_backward_kv", dtype, shape, window, adds=True, turns=turns)
                 how = f"{detail}/{'turns' if turns else 'adds'}"
-                tiles = _counted(dtype, d) if turns else {}  # as many turns as there are blocks of queries
-                yield replace(
-                    _case(kernels.attention_backward_kv, how, make, cost, **tiles, **window), turns=turns
-                )
+                yield replace(_case(kernels.attention_backward_kv, how, make, cost, **window), turns=turns)
         for with_lse in (False, True):
 
             def make(rng, dtype=dtype, with_lse=with_lse):
@@ -500,13 +497,6 @@ def _backward() -> Iterator[Case]:
                 return {"o": In(o), "do": In(do), "lse": In(lse), **rows, **extra}
 
             yield _case(kernels.attention_delta, f"{dtype}{'/dlse' if with_lse else ''}", make, 20000.0)
-
-
-def _counted(dtype: DType, width: int) -> dict[str, int]:
-    """Tiles for turns: those of engines where they apply, else small ones that fit everywhere."""
-    if dtype.bits == 16 and width in (32, 64, 128):
-        return {"BM": 64 if width == 128 else 128, "BN": 128}
-    return {"BM": 32, "BN": 32}
 
 
 def _gradient(
@@ -534,8 +524,8 @@ def _gradient(
             return {**args, "dq": Out(dtype, q.shape)}
         if adds:
             args["dq"] = InOut(normal(rng, q.shape, F32))
-        if turns:
-            args["turns"] = InOut(np.zeros((b, h, -(-nq // _counted(dtype, d)["BM"])), np.int32))
+        if turns:  # enough for the blocks of queries of any target
+            args["turns"] = InOut(np.zeros((b, h, -(-nq // 8)), np.int32))
         return {**args, "dk": Out(dtype, k.shape), "dv": Out(dtype, v.shape)}
 
     return make

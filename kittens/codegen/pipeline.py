@@ -99,7 +99,6 @@ def artifact(
         persistent=source.persistent,
         cluster=source.cluster,
         early=source.early,
-        ordered=function.ordered,
     )
 
 

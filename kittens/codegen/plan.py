@@ -304,7 +304,7 @@ def _check(function: Function, machine: Machine) -> None:
             )
         if op.attrs.get("ordered") and not machine.turns:
             raise UnavailableError(
-                f"programs do not wait for each other on {machine.target}",
+                f"programs do not wait for each other on {machine.target}, which does not promise that the others go on",
                 hint="leave out turn= of kt.store_add, or sum in one program",
                 location=op.location,
             )

@@ -30,10 +30,12 @@ def values(
     grid: Sequence[int],
     pointer: Callable[[str, TensorArg], Any],
     mapped: Callable[[TileMap, TensorArg], Any] | None = None,
+    counter: Callable[[], Any] = lambda: np.zeros(1, np.uint32),
 ) -> list[Any]:
     """The value of every parameter of an emitted kernel.
 
-    pointer(name, tensor) gives those of tensors, mapped(map, tensor) those of maps, which some targets do not have.
+    pointer(name, tensor) gives those of tensors, mapped(map, tensor) those of maps, which some targets do not have,
+    counter() that of a counter.
     """
     out: list[Any] = []
     for p in parameters:
@@ -41,7 +43,7 @@ def values(
             out.append(np.int32(grid[p.axis]))
             continue
         if p.kind == "counter":
-            out.append(np.zeros(1, np.uint32))
+            out.append(counter())
             continue
         argument = arguments[p.name]
         if isinstance(argument, ScalarArg):
@@ -115,7 +117,6 @@ def simulate(
             shared_bytes=artifact.shared_bytes,
             order=order,
             cluster=artifact.cluster,
-            in_order=artifact.ordered,
         )
         results.append(outputs)
     for name, first in results[0].items():

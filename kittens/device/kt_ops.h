@@ -110,6 +110,24 @@ KT_FN kt_u32 kt_dealt(kt_u32 program, kt_u32 n, kt_u32 parts) {
   return part * (n / parts) + (part < more ? part : more) + program / parts;
 }
 
+// Draws the next of n numbers, 0 first, for one thread; the last draw puts the counter back to 0.
+#ifdef KT_TURNS
+KT_FN kt_u32 kt_draw(kt_out counter, kt_u32 n KT_SITE) {
+  const kt_u32 drawn = kt_u32(kt_atomic_add_i32(counter, 1 KT_PASS_SITE));
+  if (drawn == n - 1u) kt_atomic_add_i32(counter, -kt_i32(n) KT_PASS_SITE);
+  return drawn;
+}
+// The same for all threads of a program, by way of 4 bytes at p.
+KT_FN kt_u32 kt_draw_together(kt_smem p, kt_out counter, kt_u32 n KT_SITE) {
+  KT_HERE;
+  if (kt_thread() == 0u) kt_st_shared_b32(p, kt_draw(counter, n KT_PASS_SITE) KT_PASS_SITE);
+  kt_barrier();
+  const kt_u32 drawn = kt_ld_shared_b32(p KT_PASS_SITE);
+  kt_barrier();
+  return kt_u32(kt_uniform(int(drawn) KT_PASS_SITE));
+}
+#endif
+
 // ---- floats
 
 // 2^x of n registers, in place.

@@ -65,7 +65,6 @@ class _Launch(ctypes.Structure):
         ("workers", ctypes.c_uint32),
         ("lanes", ctypes.c_uint32),
         ("cluster", ctypes.c_uint32),
-        ("in_order", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
         ("meetings", ctypes.c_uint64),
         ("barriers", ctypes.c_uint64),
@@ -121,7 +120,6 @@ class Program:
         checks: bool = True,
         workers: int | None = None,
         cluster: int = 1,
-        in_order: bool = False,
     ) -> Counts:
         """Run every program of the grid; arrays are changed in place.
 
@@ -131,7 +129,6 @@ class Program:
         checks        of shared memory: races, unwritten bytes, asynchronous copies; bounds always are checked
         workers       threads that programs are spread over; `KITTENS_SIM_WORKERS`, else one for each CPU
         cluster       programs, neighbours along the first axis, that run side by side and reach each other's shared memory
-        in_order      programs begin in the order of their numbers, whatever that of lanes
         """
         threads = _three(block)
         total = threads[0] * threads[1] * threads[2]
@@ -161,7 +158,6 @@ class Program:
         launch.shared_bytes = shared_bytes
         launch.lanes = self.lanes
         launch.cluster = cluster
-        launch.in_order = in_order
         launch.checks = checks
         launch.workers = workers or int(os.environ.get("KITTENS_SIM_WORKERS", 0)) or os.cpu_count() or 1
         launch.order, launch.seed = _order(order)

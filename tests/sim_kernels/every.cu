@@ -39,6 +39,11 @@ extern "C" __global__ void every(kt_in in, kt_out out, float x, kt_u32 n) {
   kt_barrier_named(1, n);
   kt_barrier_arrive(2, n);
   float sum = kt_atomic_add_f32(out, x) + kt_atomic_add_shared_f32(smem, x);
+  kt_added();
+  if (kt_thread() == 0) {
+    kt_turn_wait(out, 0);
+    kt_turn_pass(out, 0);
+  }
   kt_i32 count = kt_atomic_add_i32(out, 1) + kt_atomic_add_shared_i32(smem, 1);
   count += kt_i32(kt_atomic_add_u64(out, 1u));
   sum += kt_shfl(x, n) + kt_shfl_xor(x, n) + kt_shfl_up(x, n) + kt_shfl_down(x, n);

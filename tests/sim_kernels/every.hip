@@ -37,9 +37,13 @@ extern "C" __global__ void KT_THREADS(256) every(kt_in in, kt_out out, float x, 
   kt_hold<4>(held);
   kt_sync_lanes();
   kt_sched_barrier();
-  kt_sched_group<8, 1, 0>();
   kt_set_priority<1>();
   kt_set_priority<0>();
+  kt_added();
+  if (kt_thread() == 0) {
+    kt_turn_wait(out, 0);
+    kt_turn_pass(out, 0);
+  }
   float sum = held[0] + kt_atomic_add_f32(out, x) + kt_atomic_add_shared_f32(smem, x);
   kt_i32 count = kt_atomic_add_i32(out, 1) + kt_atomic_add_shared_i32(smem, 1);
   count += kt_i32(kt_atomic_add_u64(out, 1u));

@@ -39,8 +39,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) every(KT_MAP(a), KT_MAP(b),
       kt_tile_wait_read<1>();
       kt_tile_wait<0>();
       kt_fence_async_all();
-      kt_turn_wait(out, 0);
-      kt_turn_pass(out, 0);
     }
   } else {
     kt_registers_more<232>();

@@ -189,13 +189,6 @@ KT_FN void kt_cluster_sync(KT_SITE_ONLY) {
   KT_ASM(kt_sim::cluster_sync(), "barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" :::
          "memory");
 }
-// Draws the next of n numbers, 0 first, for one thread; the last draw puts the counter back to 0.
-KT_FN kt_u32 kt_draw(kt_out counter, kt_u32 n KT_SITE) {
-  KT_HERE;
-  const kt_u32 drawn = kt_u32(kt_atomic_add_i32(counter, 1 KT_PASS_SITE));
-  if (drawn == n - 1u) kt_st_global_b32(counter, 0u KT_PASS_SITE);
-  return drawn;
-}
 // Kernels of a stream may overlap where the host asks for it. Memory that kernels before this one write is there only
 // behind the first; from the second on the next kernel may start.
 KT_FN void kt_after_previous() { KT_ASM((void)0, "griddepcontrol.wait;" ::: "memory"); }
@@ -211,11 +204,6 @@ template <int N>
 KT_FN void kt_registers_more(KT_SITE_ONLY) {
   KT_HERE;
   KT_ASM(kt_sim::registers_more(N), "setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
-}
-// x of lane 0, so that the compiler knows it is the same in all lanes.
-KT_FN int kt_uniform(int x KT_SITE) {
-  KT_HERE;
-  return __shfl_sync(0xffffffffu, x, 0);
 }
 // An address of whose bits the compiler knows nothing, so that it makes places behind it plain offsets.
 KT_FN kt_smem kt_base(kt_smem p) {

@@ -45,6 +45,12 @@ KT_FN float kt_shfl_xor(float x, kt_u32 mask KT_SITE) { KT_HERE; return __shfl_x
 template <kt_u32 MASK, class T>
 KT_FN T kt_shfl_xor_by(T x KT_SITE) { KT_HERE; return __shfl_xor_sync(0xffffffffu, x, int(MASK)); }
 
+// x of lane 0, so that the compiler knows it is the same in all lanes.
+KT_FN int kt_uniform(int x KT_SITE) {
+  KT_HERE;
+  return __shfl_sync(0xffffffffu, x, 0);
+}
+
 // From the lane `by` below (up) or above (down); a lane that has none there keeps its own.
 KT_FN kt_u32 kt_shfl_up(kt_u32 x, kt_u32 by KT_SITE) { KT_HERE; return __shfl_up_sync(0xffffffffu, x, by); }
 KT_FN kt_i32 kt_shfl_up(kt_i32 x, kt_u32 by KT_SITE) { KT_HERE; return __shfl_up_sync(0xffffffffu, x, by); }

@@ -157,9 +157,12 @@ KT_FN kt_i32 kt_atomic_add_i32(kt_out p, kt_i32 v KT_SITE) {
   KT_ASM(r = kt_sim::atomic_add_global(p, v), "atom.global.add.s32 %0, [%1], %2;" : "=r"(r) : "l"(p), "r"(v) : "memory");
   return r;
 }
-// Waits until a counter is at `turn`, and sets it to the next: what one program does to memory in between, the next sees done.
-// For one thread; with no counter nothing is waited for.
-KT_FN void kt_turn_wait(kt_out counter, kt_i32 turn KT_SITE) {
+// Waits until a counter is at `turn`, and sets it to the next: what one program adds to memory in between is there before
+// what the next one adds. For one thread; with no counter nothing is waited for. All threads say kt_added and meet before a
+// turn is passed on. (Here the meeting does it: what is released behind a barrier follows what others did before it.)
+#define KT_TURNS
+KT_FN void kt_added() {}
+KT_FN void kt_turn_wait(kt_out counter, kt_i64 turn KT_SITE) {
   KT_HERE;
   if (!counter) return;
 #ifdef KT_SIM
@@ -170,10 +173,10 @@ KT_FN void kt_turn_wait(kt_out counter, kt_i32 turn KT_SITE) {
   while (at != turn);
 #endif
 }
-KT_FN void kt_turn_pass(kt_out counter, kt_i32 turn KT_SITE) {
+KT_FN void kt_turn_pass(kt_out counter, kt_i64 turn KT_SITE) {
   KT_HERE;
   if (!counter) return;
-  KT_ASM(kt_sim::turn_pass(counter, turn), "st.release.gpu.global.s32 [%0], %1;" ::"l"(counter), "r"(turn + 1) : "memory");
+  KT_ASM(kt_sim::turn_pass(counter, turn), "st.release.gpu.global.s32 [%0], %1;" ::"l"(counter), "r"(kt_i32(turn + 1)) : "memory");
 }
 #define KT_ATOMIC_64
 KT_FN kt_u64 kt_atomic_add_u64(kt_out p, kt_u64 v KT_SITE) {

@@ -138,10 +138,6 @@ KT_FN bool kt_all(bool yes KT_SITE) { return kt_ballot(!yes KT_PASS_SITE) == 0; 
 // ---- the compiler's and the hardware's scheduler
 
 KT_FN void kt_sched_barrier() { __builtin_amdgcn_sched_barrier(0); }  // no instruction is moved across
-// The next `COUNT` instructions of a kind, in this order: 0x08 matrix, 0x02 vector, 0x20 global reads, 0x100 LDS reads,
-// 0x200 LDS writes.
-template <int KIND, int COUNT, int GROUP>
-KT_FN void kt_sched_group() { __builtin_amdgcn_sched_group_barrier(KIND, COUNT, GROUP); }
 template <int LEVEL>
 KT_FN void kt_set_priority() { __builtin_amdgcn_s_setprio(LEVEL); }  // of this group over others on its SIMD, 0 .. 3
 // The end of a phase: a bare barrier that no instruction which touches memory is moved across. The compiler moves others

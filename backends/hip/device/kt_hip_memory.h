@@ -71,6 +71,29 @@ KT_FN kt_i32 kt_atomic_add_i32(kt_out p, kt_i32 v KT_SITE) {
   return KT_NATIVE(kt_sim::atomic_add_global(p, v), __hip_atomic_fetch_add((KT_GLOBAL kt_i32*)p, v, __ATOMIC_RELAXED,
                                                                            __HIP_MEMORY_SCOPE_AGENT));
 }
+// Waits until a counter is at `turn`, and sets it to the next: what one program adds to memory in between is there before
+// what the next one adds. For one thread; with no counter nothing is waited for. All threads say kt_added and meet before a
+// turn is passed on: a barrier alone does not wait for what groups still have under way to memory, and the release of one
+// group waits for its own accesses alone.
+#define KT_TURNS
+KT_FN void kt_added() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent"); }
+KT_FN void kt_turn_wait(kt_out counter, kt_i64 turn KT_SITE) {
+  KT_HERE;
+  if (!counter) return;
+#ifdef KT_SIM
+  kt_sim::turn_wait(counter, turn);
+#else
+  while (__hip_atomic_load((KT_GLOBAL kt_i32*)counter, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT) != turn)
+    __builtin_amdgcn_s_sleep(1);
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
+#endif
+}
+KT_FN void kt_turn_pass(kt_out counter, kt_i64 turn KT_SITE) {
+  KT_HERE;
+  if (!counter) return;
+  KT_NATIVE(kt_sim::turn_pass(counter, turn), __hip_atomic_store((KT_GLOBAL kt_i32*)counter, kt_i32(turn + 1),
+                                                                __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_AGENT));
+}
 #define KT_ATOMIC_64
 KT_FN kt_u64 kt_atomic_add_u64(kt_out p, kt_u64 v KT_SITE) {
   KT_HERE;

@@ -238,7 +238,6 @@ inline D matrix(A a, B b, D d) {
 #define __builtin_amdgcn_wave_barrier() kt_sim::sync_group()
 #define __builtin_amdgcn_s_waitcnt(code) kt_sim::waitcnt(code)
 #define __builtin_amdgcn_sched_barrier(mask) ((void)0)
-#define __builtin_amdgcn_sched_group_barrier(kind, count, group) ((void)0)
 #define __builtin_amdgcn_s_setprio(level) ((void)0)
 #define __builtin_amdgcn_ds_bpermute(address, x) kt_sim::shuffle(x, unsigned(address) >> 2)
 #define __builtin_amdgcn_mov_dpp(x, control, rows, banks, bound) kt_sim::mov_dpp(x, control)

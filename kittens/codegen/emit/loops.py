@@ -45,7 +45,8 @@ def _program(writer: Writer, op: Op, names: list[str]) -> None:
         return
     writer.line(f"{'' if 'program' in writer.taken else 'kt_u32 '}program = {writer.program};")
     writer.taken.add("program")
-    if order != "linear" and writer.machine.parts:
+    # Nor are programs that wait for those before them dealt to parts: a part would wait for all of another.
+    if order != "linear" and writer.machine.parts and not writer.plan.function.ordered:
         programs = " * ".join(f"kt_u32({rows if i == 0 else f'grid_{i}'})" for i in range(rank))
         writer.line(f"program = kt_dealt(program, {programs}, {writer.machine.parts}u);")
     if order in ("ascending", "descending"):

@@ -470,6 +470,7 @@ def op_store(writer: Writer, op: Op) -> None:
     else:
         _store_scalar(writer, op)
     if counted:
+        writer.line("kt_added();")
         writer.barrier()
         writer.line(f"if (tid == 0) kt_turn_pass({counted});")
 
@@ -511,13 +512,13 @@ def turn(writer: Writer, op: Op) -> str:
     """The address of the counter of an ordered addition, and its turn; a counter outside its tensor has no turns."""
     value, number = op.operands[-3:-1]
     view = resolve(value, lambda v: inline(writer, v, {}))
-    name = writer.fresh("counter")
+    name = writer.fresh("turn_of")
     at = " + ".join(
         [cname(view.parameter.name), *([f"({' + '.join(view.terms)}) * 4"] if view.terms else [])]
     )
     inside = " && ".join(view.conditions)
     writer.line(f"const kt_out {name} = {f'{inside} ? {at} : kt_out(0)' if inside else at};")
-    return f"{name}, kt_i32({writer.scalar(number)})"
+    return f"{name}, kt_i64({writer.scalar(number)})"
 
 
 op_store_add = op_store

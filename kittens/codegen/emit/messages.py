@@ -75,7 +75,7 @@ def _program(writer: Writer) -> tuple[str, list[str]]:
     else:
         coordinates, below = [], ""
         for i in range(rank):
-            text = f"kt_program_x(){below}"
+            text = f"{writer.program}{below}"
             coordinates.append(f"{text} % kt_u32(grid_{i})" if i < rank - 1 else text)
             below += f" / kt_u32(grid_{i})"
     where = ", ".join(["%lld"] * rank) + ("," if rank == 1 else "")

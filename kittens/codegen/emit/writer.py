@@ -155,7 +155,10 @@ class Writer:
         self.stored = plan.function.stored()
         self.owner = owners(plan.function.body)
         self.loops = loops_by_index(plan.function.body)
-        self.program = "kt_program_x()"
+        # Which program this is. Where some wait for those before them, it is drawn when it begins: devices do not promise to
+        # begin blocks in the order of their numbers, and some with several parts do not.
+        self.draws = plan.function.ordered and plan.roles is None  # (roles have their own way)
+        self.program = self.fresh("drawn") if self.draws else "kt_program_x()"
         self.rows = "grid_0"  # the grid's first extent; in a cluster, whose programs share a number, in steps of `cluster`
         self.cluster = 1
         self.meet = "kt_barrier();"
@@ -171,21 +174,26 @@ class Writer:
         self.region(function.body)
         self.plan.scratch_bytes, self.plan.kept_words = self.scratch_bytes, self.preloaded_words
         shared = self.plan.buffer_bytes + self.scratch_bytes
+        parameters, drawn = self.parameters, ""
+        if self.draws:
+            shared = max(shared, 4)
+            parameters += (Parameter("counter", "", 0, "kt_out", "counter"),)
+            programs = " * ".join(f"kt_u32(grid_{i})" for i in range(function.grid_rank))
+            drawn = f"  const kt_u32 {self.program} = kt_draw_together(smem, counter, {programs});"
         if shared > machine.shared_bytes:
             raise UnavailableError(f"{function.name} needs {shared} bytes of shared memory, {machine.target} has {machine.shared_bytes}",
                                    hint="use smaller tiles (the kernel's tunables)", location=function.location)  # fmt: skip
         entry = f"{function.name}_kernel"
         head = heading(self.plan)
         head.append(
-            machine.dialect.entry(
-                entry, [(p.ctype, p.text) for p in self.parameters], self.plan.threads, shared
-            )
+            machine.dialect.entry(entry, [(p.ctype, p.text) for p in parameters], self.plan.threads, shared)
         )
         if shared:
             head.append(f"  KT_SHARED_MEMORY(smem, {shared});")
+        head += [drawn] if drawn else []
         text = machine.dialect.finish("\n".join([*head, *self.definitions(), *self.lines, "}", ""]))
         return Source(
-            text, entry, self.parameters, self.plan.threads, shared, self.locations, machine.dialect.packed
+            text, entry, parameters, self.plan.threads, shared, self.locations, machine.dialect.packed
         )
 
     def definitions(self, first: int = 0) -> list[str]:

@@ -40,7 +40,8 @@ struct Wait {
   u32 parity;
   Group* group;
   u32 registers;
-  const int* turn = nullptr;  // in global memory; `parity` is what it has to be
+  const int* turn = nullptr;  // in global memory, and what it has to be
+  long long wanted = 0;
 };
 
 // A tile on its way into shared memory.

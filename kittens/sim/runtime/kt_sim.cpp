@@ -316,9 +316,9 @@ void describe_group(Context& c, Group& g, char* to, u64 size) {
 
 constexpr long kTurnSeconds = 20;  // after which none is expected any more
 
-bool turn_ready(Context&, const Wait& w) { return __atomic_load_n(w.turn, __ATOMIC_ACQUIRE) == int(w.parity); }
+bool turn_ready(Context&, const Wait& w) { return __atomic_load_n(w.turn, __ATOMIC_ACQUIRE) == w.wanted; }
 void describe_turn(Context&, const Wait& w, char* to, u64 size) {
-  snprintf(to, size, "for turn %d of a counter that stands at %d", int(w.parity), __atomic_load_n(w.turn, __ATOMIC_ACQUIRE));
+  snprintf(to, size, "for turn %lld of a counter that stands at %d", w.wanted, __atomic_load_n(w.turn, __ATOMIC_ACQUIRE));
 }
 
 bool awaits_turn(const Context& c) {
@@ -433,7 +433,7 @@ void* run_worker(void* argument) {
   while (!__atomic_load_n(&s.faulted, __ATOMIC_RELAXED)) {
     u64 n = __atomic_fetch_add(&s.next, 1, __ATOMIC_RELAXED);
     if (n >= s.programs) break;
-    u64 p = launch.in_order ? n : launch.order == Reverse ? s.programs - 1 - n : u64((unsigned __int128)n * s.step % s.programs + s.offset) % s.programs;
+    u64 p = launch.order == Reverse ? s.programs - 1 - n : u64((unsigned __int128)n * s.step % s.programs + s.offset) % s.programs;
     p *= c.cluster;  // clusters lie along the first axis
     c.program[0] = u32(p % launch.grid[0]);
     c.program[1] = u32(p / launch.grid[0] % launch.grid[1]);
@@ -639,9 +639,11 @@ void wait_until(Context& c, Wait& wait) {
 
 extern "C" {
 
-void kt_sim_turn_wait(const int* counter, int turn) {
+void kt_sim_turn_wait(const int* counter, long long turn) {
   Context& c = context();
-  Wait wait{turn_ready, describe_turn, nullptr, u32(turn), c.group, 0, counter};
+  if (turn != int(turn))
+    kt_sim_fault(FaultKind::Barrier, nullptr, c.site, "a thread waits for ever: for turn %lld of a counter of 32 bits", turn);
+  Wait wait{turn_ready, describe_turn, nullptr, 0, c.group, 0, counter, turn};
   wait_until(c, wait);
 }
 

@@ -160,7 +160,7 @@ void kt_sim_check_shared(Lane* lane, const Site* site, u32 offset, u32 bytes, u3
 [[noreturn]] void kt_sim_poison_fault();
 void kt_sim_group_sync(Group& group);
 void kt_sim_barrier(u32 id, u32 threads, bool wait, bool any_site);
-void kt_sim_turn_wait(const int* counter, int turn);
+void kt_sim_turn_wait(const int* counter, long long turn);
 void kt_sim_async_begin(u32 offset, u32 bytes);
 void kt_sim_async_commit();
 void kt_sim_async_wait(u32 batches_left);
@@ -344,9 +344,9 @@ inline int atomic_add_global(void* pointer, int value) {
 inline unsigned long long atomic_add_global(void* pointer, unsigned long long value) {
   return __atomic_fetch_add(reinterpret_cast<unsigned long long*>(global_at(pointer, 4, 4, 1)), value, __ATOMIC_ACQ_REL);
 }
-inline void turn_wait(void* counter, int turn) { kt_sim_turn_wait(reinterpret_cast<int*>(global_at(counter, 4, 4, 0)), turn); }
-inline void turn_pass(void* counter, int turn) {
-  __atomic_store_n(reinterpret_cast<int*>(global_at(counter, 4, 4, 1)), turn + 1, __ATOMIC_RELEASE);
+inline void turn_wait(void* counter, long long turn) { kt_sim_turn_wait(reinterpret_cast<int*>(global_at(counter, 4, 4, 0)), turn); }
+inline void turn_pass(void* counter, long long turn) {
+  __atomic_store_n(reinterpret_cast<int*>(global_at(counter, 4, 4, 1)), int(turn + 1), __ATOMIC_RELEASE);
 }
 template <class T, class Address>
 inline T atomic_add_shared(Address address, T value) {
@@ -412,7 +412,7 @@ struct Launch {
   u32 grid[3], block[3];
   const void* const* values;  // values[i] points to argument i
   const Extent* extents;
-  u32 extents_count, shared_bytes, order, checks, workers, lanes, cluster, in_order;
+  u32 extents_count, shared_bytes, order, checks, workers, lanes, cluster;
   u64 seed;
   u64 meetings, barriers;     // out: how many there were
   Fault fault;                // out
