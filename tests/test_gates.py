@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 
 import kittens as kt
+from kittens import cache
 from kittens.backends.cuda import compile as cuda
 from kittens.backends.cuda import machine as cuda_machine
 from kittens.backends.hip import compile as hip
 from kittens.backends.hip import machine as hip_machine
-from kittens.codegen import cache
 from kittens.codegen.gates import Binary, check
 from kittens.codegen.pipeline import built, planned
 from kittens.errors import InternalError, UnavailableError
@@ -98,7 +98,7 @@ def test_registers_of_all_lanes_must_fit() -> None:
 
 @pytest.fixture
 def empty_cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("KITTENS_CACHE", str(tmp_path))
+    monkeypatch.setenv("KITTENS_CACHE_DIR", str(tmp_path))
 
 
 def test_what_was_compiled_before_is_neither_planned_nor_compiled_again(empty_cache) -> None:

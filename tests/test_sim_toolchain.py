@@ -60,6 +60,22 @@ def test_a_library_is_built_once(monkeypatch: pytest.MonkeyPatch, cache: Path) -
     run_convert(cache)
 
 
+def test_the_same_compiler_elsewhere_finds_what_was_built(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path
+) -> None:
+    """A fresh environment with the same ziglang compiled everything again."""
+    run_convert(cache)
+    zig = Path(toolchain.compiler().zig)
+    (tmp_path / "zig").symlink_to(zig)  # its library is found from where it really lies
+    other = toolchain._clang_of_zig(str(tmp_path / "zig"), toolchain._level())
+    assert other != toolchain.compiler() and toolchain._identity(other) == toolchain._identity(
+        toolchain.compiler()
+    )
+    monkeypatch.setattr(toolchain, "compiler", lambda: other)
+    monkeypatch.setattr(toolchain, "_run", lambda *_: pytest.fail("the compiler was run again"))
+    run_convert(cache)
+
+
 def test_a_compiler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KITTENS_CLANG", str(tmp_path / "no-clang"))
     with pytest.raises(UnavailableError, match="no-clang") as caught:

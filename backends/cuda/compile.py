@@ -10,8 +10,8 @@ from pathlib import Path
 
 from kittens.artifact import Artifact
 from kittens.backends.cuda.cubin import RESERVED, resources
+from kittens.cache import cached
 from kittens.codegen import Machine, Plan
-from kittens.codegen.cache import cached
 from kittens.codegen.emit import Source
 from kittens.codegen.gates import Binary, check
 from kittens.codegen.pipeline import artifact, built

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from kittens.artifact import Artifact
 from kittens.backends.hip.codeobject import resources
+from kittens.cache import cached
 from kittens.codegen import Machine, Plan
-from kittens.codegen.cache import cached
 from kittens.codegen.emit import Source
 from kittens.codegen.gates import Binary, check, no_printing
 from kittens.codegen.pipeline import artifact, built

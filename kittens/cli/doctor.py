@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from kittens import plugins
+from kittens import cache, plugins
 from kittens.cli import options
 from kittens.cli.output import console, dump, table
 
@@ -33,6 +33,11 @@ def examine() -> dict[str, Any]:
             for t in plugins.targets()
         ],
         "failed": plugins.failed(),
+        "cache": {
+            "folder": str(cache.folder()),
+            "bytes": sum(entry.size for entry in cache.entries()),
+            "limit": cache.limit(),
+        },
     }
 
 
@@ -80,5 +85,11 @@ def doctor(as_json: bool) -> None:
         out.print("\nWhat is missing:")
     for (backend, why), ways in reasons.items():
         out.print(f"  {backend}, {' and '.join(dict.fromkeys(ways))}: {why}", markup=False)
+    kept = found["cache"]
+    out.print(
+        f"\nThe cache of what was compiled, {kept['folder']}, holds {kept['bytes'] / 1e9:.2f} GB of {kept['limit'] / 1e9:g}"
+        f" at most ({cache.FOLDER} and {cache.LIMIT} change that).",
+        markup=False,
+    )
     for name, why in found["failed"].items():
         out.print(f"\nThe backend {name} could not be loaded: {why}", markup=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kittens.arguments import Argument
 from kittens.artifact import Artifact, from_bytes
-from kittens.codegen.cache import cached, digest
+from kittens.cache import cached, digest
 from kittens.codegen.emit import Source, emit
 from kittens.codegen.machine import Machine
 from kittens.codegen.placement import dtype_of

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from kittens.cache import folder, used, write
 from kittens.errors import KittensError, UnavailableError
 
 RUNTIME = Path(__file__).resolve().parent / "runtime"
@@ -116,15 +117,8 @@ def _has_avx2() -> bool:
 
 
 def cache_folder(cache_dir: str | Path | None = None) -> Path:
-    """Where built programs are kept: `cache_dir`, `KITTENS_CACHE_DIR`, or the user's cache folder."""
-    if cache_dir is not None:
-        return Path(cache_dir)
-    named = os.environ.get("KITTENS_CACHE_DIR")
-    if named:
-        return Path(named) / "sim"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "kittens" / "sim"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kittens" / "sim"
+    """Where built programs are kept: `cache_dir`, or the simulator's part of the user's cache."""
+    return folder() / "sim" if cache_dir is None else Path(cache_dir)
 
 
 @dataclass(frozen=True)
@@ -146,7 +140,7 @@ class Unit:
 
     def folders(self) -> list[str]:
         """The options by which headers are found."""
-        return [f"-I{folder}" for folder in (RUNTIME, *self.include)]
+        return [f"-I{place}" for place in (RUNTIME, *self.include)]
 
     def compile(self, clang: Clang, scratch: Path, cache: Path, *more: str, head: Path | None = None) -> Path:
         """Compile the text in a folder for the purpose, after `head` where it was compiled before. -> the object"""
@@ -167,7 +161,7 @@ def build_library(unit: Unit, cache_dir: str | Path | None) -> Path:
     headers = _texts((RUNTIME, *unit.include))
     key = _key(unit.head, unit.text, *_FLAGS, *unit.flags, *_identity(clang), *unit.empty_headers, *headers)
     library = cache / f"{key}.so"
-    if library.exists():
+    if used(library):
         return library
     runtime = _runtime(clang, cache)
     head = _head(unit, clang, cache) if clang.heads else None
@@ -175,7 +169,7 @@ def build_library(unit: Unit, cache_dir: str | Path | None) -> Path:
         made = unit.compile(clang, Path(scratch), cache, head=head)
         output = Path(scratch) / "unit.so"
         _run([*clang.link, str(made), str(runtime), "-o", str(output)], cache)
-        _publish(output, library)
+        write(library, output.read_bytes(), 0o755)
     return library
 
 
@@ -192,11 +186,8 @@ def _head(unit: Unit, clang: Clang, cache: Path) -> Path:
     options = (*_FLAGS, *unit.flags, *unit.folders())
     name = f"head-{_key(unit.head, *options, *_identity(clang), *_texts((RUNTIME, *unit.include)))}"
     text = cache / f"{name}.h"
-    if not text.exists():
-        with tempfile.TemporaryDirectory(prefix="kittens-sim-") as scratch:
-            made = Path(scratch) / "head.h"
-            made.write_text(unit.head)
-            _publish(made, text)
+    if not used(text):
+        write(text, unit.head.encode())
     start = (*clang.compile, *options, "-x", "c++-header", "-fpch-instantiate-templates")
     command = (*start, "-Xclang", "-fno-pch-timestamp", str(text), "-o")
     return _made(cache, f"{name}.pch", command)
@@ -216,28 +207,19 @@ def _runtime(clang: Clang, cache: Path) -> Path:
 
 def _made(cache: Path, name: str, command: tuple[str, ...], output: str = "") -> Path:
     """A file of the cache, made by a command that ends in its name (after `output`) unless it is there already."""
-    if not (cache / name).exists():
+    if not used(cache / name):
         with tempfile.TemporaryDirectory(prefix="kittens-sim-") as scratch:
             made = Path(scratch) / name
             last = f"{output}{made}"
             _run([*command, last], cache)
-            _publish(made, cache / name)
+            write(cache / name, made.read_bytes())
     return cache / name
-
-
-def _publish(made: Path, place: Path) -> None:
-    """Move a finished file into the cache in one step, so that no other process sees half of it."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=place.parent, prefix=place.name)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(made.read_bytes())
-    os.chmod(name, 0o755)
-    os.replace(name, place)
 
 
 def _run(command: list[str], cache: Path) -> None:
     # zig keeps its own cache of the C library's start files; it belongs beside ours.
     environment = {**os.environ}
+    used(cache / "zig")
     environment.setdefault("ZIG_GLOBAL_CACHE_DIR", str(cache / "zig"))
     environment.setdefault("ZIG_LOCAL_CACHE_DIR", str(cache / "zig"))
     try:
@@ -254,18 +236,19 @@ def _not_run(program: str, error: OSError) -> UnavailableError:
 
 @functools.cache
 def _identity(clang: Clang) -> tuple[str, ...]:
-    """The commands and the version that the compiler tells: what its results depend on."""
+    """The commands and the version that the compiler tells: what its results depend on. Where zig lies makes no difference."""
     command = [clang.zig, "version"] if clang.zig else [*clang.compile, "--version"]
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:
         raise _not_run(command[0], error) from error
-    return (*clang.compile, *clang.hosted, *clang.link, done.stdout)
+    words = (*clang.compile, *clang.hosted, *clang.link)
+    return (*("zig" if clang.zig and word == clang.zig else word for word in words), done.stdout)
 
 
 def _texts(folders: Iterable[Path]) -> list[str]:
     """The contents of every header, since the result depends on them."""
-    files = [file for folder in folders for file in sorted(folder.iterdir())]
+    files = [file for place in folders for file in sorted(place.iterdir())]
     return [file.read_text() for file in files if file.is_file() and file.suffix != ".py"]
 
 
