@@ -39,19 +39,19 @@ _MFMA = (
 )  # fmt: skip
 
 
-def _pairs(arch: str) -> list[tuple[Product, str]]:
-    """Two instructions as one of twice the k, for operands that are read in 16 bytes a lane."""
-    wide, half = MFMA["i32_16x16x64_i8"].a, MFMA["f32_16x16x32"].a
+def _joined(arch: str) -> list[tuple[Product, str]]:
+    """Several instructions as one of a longer k, for operands that are read in 16 bytes a lane."""
+    wide, half, word = MFMA["i32_16x16x64_i8"].a, MFMA["f32_16x16x32"].a, MFMA["f32_16x16x16"].a
     rows = {
         "gfx942": (
-            ("f32_16x16x16", half, "16x16x32"), ("i32_16x16x32_i8", wide, "16x16x64"),
-            ("f32_16x16x32_fp8_fnuz", wide, "16x16x64"),
+            (2, "f32_16x16x16", half, "16x16x32"), (2, "i32_16x16x32_i8", wide, "16x16x64"),
+            (2, "f32_16x16x32_fp8_fnuz", wide, "16x16x64"), (4, "f32_16x16x4f32", word, "16x16x16"),
         ),
-        "gfx950": (("f32_16x16x32_fp8", wide, "16x16x64"),),
+        "gfx950": ((2, "f32_16x16x32_fp8", wide, "16x16x64"), (4, "f32_16x16x4f32", word, "16x16x16")),
     }  # fmt: skip
     return [
-        (replace(MFMA[name], name=f"2 {name}", a=a, b=flip(a)), f"kt_mfma_{shape}")
-        for name, a, shape in rows.get(arch, ())
+        (replace(MFMA[name], name=f"{count} {name}", a=a, b=flip(a)), f"kt_mfma_{shape}")
+        for count, name, a, shape in rows.get(arch, ())
     ]
 
 
@@ -62,8 +62,10 @@ def _matrix_op(product: Product, dtype: str, function: str) -> MatrixOp:
 
 def _products(arch: str) -> tuple[MatrixOp, ...]:
     named = [(MFMA[name], f"kt_mfma_{shape}") for name, shape in _MFMA]
-    named[4:4] = _pairs(arch) if arch == "gfx950" else []
-    named[:0] = _pairs(arch) if arch == "gfx942" else []
+    # before what they are made of; float8's on gfx950 behind its own instruction of K = 128
+    joined = _joined(arch)
+    named[4:4] = joined[:1] if arch == "gfx950" else []
+    named[:0] = joined[1:] if arch == "gfx950" else joined
     named += [(p, "kt_wmma_16x16x16") for p in WMMA.values()]
     found = [(p, function) for p, function in named if arch in p.targets]
     native = [
@@ -99,7 +101,13 @@ def _moves(arch: str) -> tuple[Move, ...]:
 
 #: Found by kittens.layouts.find_swizzle: for rows read by transposing reads, and for 8-byte reads.
 _MORE_SWIZZLES: dict[int, tuple[tuple[Xor, ...], ...]] = {
-    128: ((Xor(7, 3, 4),), (Xor(7, 2, 5),), (Xor(7, 3, 4), Xor(10, 1, 6)), (Xor(7, 2, 5), Xor(10, 1, 4))),
+    128: (
+        (Xor(7, 3, 4),),
+        (Xor(7, 2, 5),),
+        (Xor(9, 2, 6),),
+        (Xor(7, 3, 4), Xor(10, 1, 6)),
+        (Xor(7, 2, 5), Xor(10, 1, 4)),
+    ),
     64: ((Xor(8, 2, 4),),),
 }
 

@@ -76,6 +76,7 @@ extern "C" __global__ void KT_THREADS(256) every(kt_in in, kt_out out, float x, 
   kt_mfma_16x16x16_f16(d4, a2, a2);
   kt_mfma_32x32x8_f16(d16, a2, a2);
   kt_mfma_16x16x4_f32(d4, x, x);
+  kt_mfma_16x16x16_f32(d4, d4, d4);
   kt_mfma_32x32x2_f32(d16, x, x);
   kt_mfma_16x16x32_i8(e4, a2, a2);
   kt_mfma_32x32x16_i8(e16, a2, a2);

@@ -39,6 +39,15 @@ KT_FN void kt_mfma_16x16x4_f32(kt_f32x4& d, float a, float b KT_SITE) {
   KT_HERE;
   d = __builtin_amdgcn_mfma_f32_16x16x4f32(a, b, d, 0, 0, 0);
 }
+// Four of them, over operands whose lanes hold four neighbours along K.
+KT_FN void kt_mfma_16x16x16_f32(kt_f32x4& d, kt_f32x4 a, kt_f32x4 b KT_SITE) {
+  KT_HERE;
+#ifdef KT_SIM
+  d = kt_sim::matrix<16, 16, kt_sim::F32>(a, b, d);
+#else
+  KT_UNROLL for (int i = 0; i < 4; ++i) kt_mfma_16x16x4_f32(d, a[i], b[i]);
+#endif
+}
 KT_FN void kt_mfma_32x32x2_f32(kt_f32x16& d, float a, float b KT_SITE) {
   KT_HERE;
   d = __builtin_amdgcn_mfma_f32_32x32x2f32(a, b, d, 0, 0, 0);
@@ -204,6 +213,7 @@ KT_FN void kt_mfma_16x16x4_f32(float* d, const float* a, const float* b KT_SITE)
   kt_mfma_16x16x4_f32(sum, a[0], b[0] KT_PASS_SITE);
   KT_UNROLL for (int i = 0; i < 4; ++i) d[i] = sum[i];
 }
+KT_ON_ARRAYS(kt_mfma_16x16x16_f32, float, kt_f32x4, 4, float, kt_f32x4, 4)
 KT_ON_ARRAYS(kt_mfma_16x16x16_bf16, float, kt_f32x4, 4, kt_u32, kt_u32x2, 2)
 KT_ON_ARRAYS(kt_mfma_16x16x16_f16, float, kt_f32x4, 4, kt_u32, kt_u32x2, 2)
 KT_ON_ARRAYS(kt_mfma_32x32x8_bf16, float, kt_f32x16, 16, kt_u32, kt_u32x2, 2)

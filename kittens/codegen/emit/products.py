@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kittens import layouts as lay
@@ -18,6 +19,7 @@ from kittens.codegen.placement import (
     shape,
 )
 from kittens.codegen.plan import Staged, source_of
+from kittens.codegen.pressure import registers
 from kittens.codegen.reads import collective, tile
 from kittens.dtypes import BY_NAME
 from kittens.errors import InternalError
@@ -488,6 +490,21 @@ def _product_by_elements(writer: Writer, op: Op, layout: Tiled, name: str) -> No
         _distinct(writer, layout, rows, "row"),
         _distinct(writer, layout, cols, "col"),
     )
+    if da == db == "float32" and not scaled:
+
+        def along(x: Value, lies_along_k: bool) -> tuple[bool, int]:
+            """Whether an operand lies along K in shared memory, and how many neighbours are read at once there."""
+            root, flipped = source_of(x)
+            if x in offsets:
+                width = shape(x)[1]
+                return lies_along_k, min(4, width & -width)
+            staged = writer.plan.staged[root]
+            return lies_along_k != (flipped != staged.flipped), _contiguous(staged.shared)
+
+        left_side = _Side(lambda r, k: address(a, r, k), row, m, of_row, *along(a, True), "row", rows)
+        right_side = _Side(lambda c, k: address(b, k, c), col, n, of_col, *along(b, False), "col", cols)
+        _fused(writer, layout, name, inner, (left_side, right_side))
+        return
     reads = [
         ("x", m, f"kt_get<{ca}>({address(a, row, 'kk')})", da),
         ("y", n, f"kt_get<{cb}>({address(b, 'kk', col)})", db),
@@ -518,9 +535,94 @@ def _product_by_elements(writer: Writer, op: Op, layout: Tiled, name: str) -> No
     writer.close()
 
 
-def _distinct(writer: Writer, layout: Tiled, extent: int, axis: str) -> tuple[str, int, str]:
-    """The different coordinates that a lane's registers have along an axis of a product: the text of number fi, how
-    many there are, and the text of which one register r has.
+@dataclass(frozen=True)
+class _Side:
+    """An operand of float32 as a lane reads it: the address of an element by its place across K and along it; the place of number
+    fi of `count` different ones, and which one register r takes (`_distinct`); whether it lies along K, and how many neighbours
+    are read at once; its axis of the result and that one's extent.
+    """
+
+    address: Callable[[str, str], str]
+    place: str
+    count: int
+    of: str
+    along: bool
+    width: int
+    axis: str
+    extent: int
+
+
+#: Registers that both sides' neighbours along K may take, and of a lane's registers the part that a kernel's tiles may take
+#: where there are any: the compiler needs as many again for addresses and what it reads early.
+_AHEAD, _ROOM = 32, 0.55
+
+
+def _fused(writer: Writer, layout: Tiled, name: str, inner: int, sides: tuple[_Side, _Side]) -> None:
+    """A lane's sums of products along K, fused; neighbours in shared memory are read together."""
+    steps = 1
+    for s in (4, 2) if registers(writer.plan) <= _ROOM * writer.machine.registers else ():
+        ahead = [x.count * s for x in sides if x.along and x.width >= s]
+        if ahead and sum(ahead) <= _AHEAD and inner % s == 0:
+            steps = s
+            break
+    arrays, whole, single = [], [], []
+    for stem, side in zip("xy", sides, strict=True):
+        array = writer.fresh(stem)
+        several = steps > 1 and side.along and side.width >= steps
+        width = 1 if side.along else _neighbours(layout, side)
+        many = f"KT_EACH(fi, {side.count // width}) " if side.count // width > 1 else ""
+        if several:
+            at = side.address(side.place, "kk")
+            first = f"fi * {steps}" if many else "0"
+            whole.append(
+                (array, side.count * steps, f"{many}KT_LOAD_FLOATS({steps}, {array}, {first}, {at});")
+            )
+            arrays.append(f"{array}[{paren(side.of)} * {steps} + ki]")
+            continue
+        k = "kk + ki" if steps > 1 else "kk"
+        arrays.append(f"{array}[{side.of}]")
+        if width == 1:
+            text = f"{many}{array}[{'fi' if many else '0'}] = kt_get<float>({side.address(side.place, k)});"
+        else:
+            place = _distinct(writer, layout, side.extent, side.axis, width)[0]
+            first = f"fi * {width}" if many else "0"
+            text = f"{many}KT_LOAD_FLOATS({width}, {array}, {first}, {side.address(place, k)});"
+        single.append((array, side.count, text))
+
+    def read(each: list[tuple[str, int, str]]) -> None:
+        for array, count, text in each:
+            writer.line(f"float {array}[{count}];")
+            writer.line(text)
+
+    # Unrolled, what later steps read in vectors would be hoisted, and take all registers.
+    rolled = "KT_ROLLED " if any("KT_LOAD_FLOATS" in text for _, _, text in (*whole, *single)) else ""
+    writer.open(f"{rolled}for (int kk = 0; kk < {inner}; {'++kk' if steps == 1 else f'kk += {steps}'})")
+    read(whole)
+    if steps > 1:
+        writer.open(f"KT_EACH(ki, {steps})")
+    read(single)
+    writer.line(f"KT_EACH(r, {layout.registers}) {name}[r] = kt_fma({arrays[0]}, {arrays[1]}, {name}[r]);")
+    if steps > 1:
+        writer.close()
+    writer.close()
+
+
+def _neighbours(layout: Tiled, side: _Side) -> int:
+    """How many of an operand's places across K lie together, and are read at once."""
+    axis = side.axis if len(layout.axes) == 2 else "col"
+    if side.extent == 1 or side.width == 1:
+        return 1
+    runs = lay.runs(layout, axis, side.width)
+    offsets = lay.register_offsets(layout, axis)
+    different = sorted(set(offsets or ()))
+    width = len(runs[0])
+    groups = [different[i : i + width] for i in range(0, len(different), width)]
+    return width if all(g == list(range(g[0], g[0] + width)) for g in groups) else 1
+
+
+def _distinct(writer: Writer, layout: Tiled, extent: int, axis: str, width: int = 1) -> tuple[str, int, str]:
+    """The different coordinates that a lane's registers have along an axis of a product: the text of number fi (of group fi of
+    `width`), how many there are, and the text of which one register r has.
     """
     axis = axis if len(layout.axes) == 2 else "col"
     if extent == 1:
@@ -530,7 +632,8 @@ def _distinct(writer: Writer, layout: Tiled, extent: int, axis: str) -> tuple[st
         raise InternalError(f"registers of {layout} do not add to a coordinate")
     different = sorted(set(offsets))
     position = added(
-        writer.coords(layout)[axis], writer.table(different, "fi" if len(different) > 1 else "0")
+        writer.coords(layout)[axis],
+        writer.table(different[::width], "fi" if len(different) > width else "0"),
     )
     return position, len(different), writer.table([different.index(o) for o in offsets], "r")
 

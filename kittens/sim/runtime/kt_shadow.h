@@ -61,6 +61,30 @@ struct Shadow {
     bool operator==(const Byte& b) const { return stamp == b.stamp && readers == b.readers; }
   };
   Byte* history;  // of every byte
+
+  // Most accesses are of 4, 8 or 16 bytes with one history, which vectors of the CPU compare and fill at once.
+  typedef u64 Four __attribute__((ext_vector_type(4), aligned(8)));
+  static u64 word(const Byte& b) { return __builtin_bit_cast(u64, b); }
+  template <u32 N>
+  static bool alike_of(const Byte* at) {
+    Four all = word(*at), differ = *reinterpret_cast<const Four*>(at) ^ all;
+    for (u32 i = 4; i < N; i += 4) differ |= *reinterpret_cast<const Four*>(at + i) ^ all;
+    return !(differ[0] | differ[1] | differ[2] | differ[3]);
+  }
+  // Whether `n` bytes have the history of the first.
+  static bool alike(const Byte* at, u32 n) {
+    if (n == 4) return alike_of<4>(at);
+    if (n == 16) return alike_of<16>(at);
+    if (n == 8) return alike_of<8>(at);
+    for (u32 i = 1; i < n; i++)
+      if (!(at[i] == *at)) return false;
+    return true;
+  }
+  static void fill(Byte* at, u32 n, Byte now) {
+    Four all = word(now);
+    for (; n >= 4; n -= 4, at += 4) *reinterpret_cast<Four*>(at) = all;
+    for (; n; n--) *at++ = now;
+  }
   u32 bytes, groups;
   u32 tick[kClocks];
   Clock clock[kMaxGroups];

@@ -574,12 +574,10 @@ inline bool usual_read(const Lane* lane, u32 offset, u32 bytes) {
   Shadow& s = context().shadow;
   u32 bits = context().lane_bits, thread = lane->thread, g = thread >> bits;
   Shadow::Byte *at = s.history + offset, was = *at;
-  for (u32 i = 1; i < bytes; i++)
-    if (!(at[i] == was)) return false;
+  if (!Shadow::alike(at, bytes)) return false;
   u32 to = s.known_reader(was.readers, g, thread & ((1u << bits) - 1));
   if (!to || !s.written(was.stamp) || was.stamp & kPendingBit || !s.ordered(was.stamp, g, thread, bits)) return false;
-#pragma clang loop vectorize(disable) unroll(disable)
-  for (u32 i = 0; i < bytes; i++) at[i].readers = to;
+  if (to != was.readers) Shadow::fill(at, bytes, {was.stamp, to});
   return true;
 }
 
@@ -595,7 +593,8 @@ __attribute__((noinline)) void check_shared(Lane* lane, const Site* site, u32 of
   Shadow::Byte *at = s.history + offset, *end = at + bytes;
   while (at < end) {  // by runs of bytes with the same history: there is nearly always but one
     Shadow::Byte was = *at, *from = at;
-    while (++at < end && *at == was) {}
+    if (at + bytes == end && Shadow::alike(at, bytes)) at = end;
+    else while (++at < end && *at == was) {}
     bool allowed = !s.written(was.stamp) ? mode == Write
                                          : !(was.stamp & kPendingBit) &&
                                                (s.ordered(was.stamp, g, thread, c.lane_bits) || s.exhausted ||
@@ -610,8 +609,7 @@ __attribute__((noinline)) void check_shared(Lane* lane, const Site* site, u32 of
       if (reader >= 0 && !s.exhausted) report_reader(c, lane, site, u32(from - s.history), reader);
       now = {s.stamp_of(g, thread) | (mode == Atomic ? kAtomicBit : 0) | late, 0};
     }
-#pragma clang loop vectorize(disable) unroll(disable)
-    for (; from < at; from++) *from = now;
+    Shadow::fill(from, u32(at - from), now);
   }
 }
 
