@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -190,3 +191,16 @@ def test_an_artifact_refuses_what_it_was_not_compiled_for(tmp_path: Path) -> Non
     bad.write_text("nothing")
     with pytest.raises(kt.ArgumentError, match="not a saved kernel"):
         kt.load(bad)
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_80", "hip:gfx1201"])
+@pytest.mark.parametrize(("transposed", "reads"), [(False, (4, 4)), (True, (2, 2))])
+def test_products_by_elements_read_neighbours_together(
+    target: str, transposed: bool, reads: tuple[int, int]
+) -> None:
+    """float32 without a matrix instruction: each operand comes in vectors, along K as many as registers allow."""
+    a = np.zeros((64, 64), np.float32)
+    text = str(matmul.source(target, a, a.T if transposed else a, a))
+    loop = text[text.index("float product") :]
+    assert re.findall(r"KT_LOAD_FLOATS\((\d),", loop) == [str(n) for n in reads]
+    assert "kt_get<float>" not in loop

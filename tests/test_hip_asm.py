@@ -284,6 +284,22 @@ def test_additions_in_turn(arch, order):
     assert not races(stats), races(stats)
 
 
+@interpreted
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_float32_products_read_four_along_k(arch, transposed):
+    """Four instructions of K = 4 as one: operands along K come in 16 bytes a lane, with no bank conflict."""
+    a = RNG.standard_normal((100, 72)).astype(np.float32)
+    b = RNG.standard_normal((80, 72) if transposed else (72, 80)).astype(np.float32)
+    b, c = b.T if transposed else b, np.zeros((100, 80), np.float32)
+    stats = interpret("matmul", (a, b, c), {}, arch, "forward")
+    np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64), atol=1e-4)
+    assert not races(stats), races(stats)
+    assert stats.scratch == 0 and stats.lds_conflict_cycles == 0, [
+        x for x in stats.lds_lines if x.cycles > x.ideal
+    ]
+
+
 #: Of each architecture: that all of a group's additions are done; that the counter is read again, and what follows from it.
 TURNS = {
     "gfx942": (r"s_waitcnt vmcnt\(0\)", r"global_load_dword .* sc1", r"buffer_inv sc1"),

@@ -327,6 +327,28 @@ def test_a_divergent_barrier(order):
 
 
 @pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(("bits", "byte"), [(b, n) for b in (16, 32, 64, 128) for n in (0, 1, b // 8 - 1)])
+def test_one_byte_of_a_wide_access_is_enough(order, bits, byte):
+    """Accesses of usual widths are compared by the CPU's vectors, all bytes at once."""
+    text = f"""(kt_out out) {{
+      KT_SHARED_MEMORY(smem, 1024);
+      kt_st_shared_b128(smem + kt_thread() * 16u, kt_make_u32x4(1, 2, 3, 4));
+      kt_barrier();
+      if (kt_thread() == 0) kt_st_shared_b8(smem + {byte}u, 7);
+      SYNC
+      if (kt_thread() == 32) (void)kt_ld_shared_b{bits}(smem);
+    }}"""
+    out = np.zeros(1, np.int32)
+    run_text(text.replace("SYNC", "kt_barrier();"), [out], order)
+    assert f"of byte {byte} of" in fault("race", run_text, text.replace("SYNC", ""), [out], order).detail
+    writes = text.replace(
+        f"(void)kt_ld_shared_b{bits}(smem)", "kt_st_shared_b128(smem, kt_make_u32x4(1, 2, 3, 4))"
+    )
+    run_text(writes.replace("SYNC", "kt_barrier();"), [out], order)
+    assert f"of byte {byte} of" in fault("race", run_text, writes.replace("SYNC", ""), [out], order).detail
+
+
+@pytest.mark.parametrize("order", ORDERS)
 def test_races_within_a_warp(order):
     text = """(kt_out out) {
       KT_SHARED_MEMORY(smem, 1024);
