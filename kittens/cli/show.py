@@ -139,12 +139,10 @@ def render(kernel: Kernel, example: Example, target: Target, stage: str) -> str 
     compiled = kernel.compile(target, *args, **constants)
     shown = getattr(compiled, stage, None)
     if not shown:
-        made = stage == "asm" and getattr(compiled, "code", b"")
+        made = stage == "asm" and bool(getattr(compiled, "code", None))
         raise UnavailableError(
             f"the backend of {target} compiles {kernel.name}, but does not give its {stage}",
-            hint="write kernel.compile(target, ...).code to a file for the vendor's disassembler"
-            if made
-            else None,
+            hint="write kernel.compile(target, ...).code to a file for the vendor's disassembler" * made,
         )
     return dict(shown) if stage == "resources" else str(shown).rstrip()
 

@@ -728,7 +728,8 @@ void kt_sim_async_begin(u32 offset, u32 bytes) {
   Lane& lane = *c.lane;
   if (!c.checks) return;
   kt_sim_check_shared(&lane, c.site, offset, bytes, Write);
-  for (u32 i = 0; i < bytes; i++) c.shadow.history[offset + i].stamp |= kPendingBit;
+  Shadow::Byte* at = c.shadow.history + offset;  // written just now: all alike
+  Shadow::fill(at, bytes, {at->stamp | kPendingBit, at->readers});
   if (lane.copies_count == lane.copies_capacity) {
     lane.copies_capacity = lane.copies_capacity ? lane.copies_capacity * 2 : 32;
     lane.copies = static_cast<AsyncCopy*>(realloc(lane.copies, lane.copies_capacity * sizeof(AsyncCopy)));
@@ -744,8 +745,13 @@ void kt_sim_async_wait(u32 batches_left) {
   if (lane.batch < batches_left || !c.checks) return;
   u32 done = 0, until = lane.batch - batches_left, thread = lane.thread;
   u32 stamp = c.shadow.stamp_of(thread >> c.lane_bits, thread);
-  for (; done < lane.copies_count && lane.copies[done].batch < until; done++)
-    for (u32 i = 0; i < lane.copies[done].bytes; i++) c.shadow.history[lane.copies[done].offset + i].stamp = stamp;
+  for (; done < lane.copies_count && lane.copies[done].batch < until; done++) {
+    Shadow::Byte* at = c.shadow.history + lane.copies[done].offset;
+    u32 bytes = lane.copies[done].bytes;
+    if (Shadow::alike(at, bytes)) Shadow::fill(at, bytes, {stamp, at->readers});
+    else
+      for (u32 i = 0; i < bytes; i++) at[i].stamp = stamp;
+  }
   memmove(lane.copies, lane.copies + done, (lane.copies_count - done) * sizeof(AsyncCopy));
   lane.copies_count -= done;
 }
