@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) every(KT_MAP(a), KT_MAP(b),
       kt_tile_reduce_add(b, smem, n, 1, 2);
       kt_tile_reduce_add(b, smem, n, 1, 2, 3);
       kt_tile_reduce_add(b, smem, n, 1, 2, 3, 4);
-      kt_st_global_b32(out, kt_draw(out, kt_blocks()));
+      kt_st_global_b32(out, kt_blocks());
       kt_tile_commit();
       kt_tile_wait_read<1>();
       kt_tile_wait<0>();
