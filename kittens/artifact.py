@@ -24,7 +24,15 @@ from kittens.ir import TensorType, TileType, Type
 from kittens.targets import Target, parse
 from kittens.text import parse_type
 
-_FORMAT = 3
+_FORMAT = 4
+
+#: Axes that a map has at most.
+MOST_AXES = 5
+#: Axes that a map of slices has beside the tensor's.
+SLICED = 2
+#: Rows in a map of slices, more than a tensor may have: those of a slice are the last ones.
+SLICE_ROWS = 1 << 30
+_SLICE_ENDS = 0x7FFF0000  # more than any coordinate
 
 
 @dataclass(frozen=True)
@@ -33,7 +41,13 @@ class TileMap:
 
     axes: of the tensor, from the contiguous one outwards. box: the elements of a copied tile along each of them. swizzle:
     bytes within which 16-byte parts of a row change places in shared memory (32, 64 or 128; 0: they do not). cut: of a tensor
-    with fewer rows than the box no more are copied than it has, in eights.
+    with fewer rows than the box no more are copied than it has, in eights. sliced: the rows of a tile (the second axis) are
+    those of a slice whose bounds are known at run time; beyond them nothing is read or written.
+
+    The map of slices is the one of Triton's `ragged_tma.py`. Its rows are SLICE_ROWS = 2^30, and it has SLICED = 2 axes more,
+    of s and 2^34 - s bytes, where s is the stride of a row. Row r of the slice from first to last is row 2^30 - (last - first)
+    + r of it, at last and 2^30 along the two. So the hardware finds the slice's end where the rows end, and addresses, which
+    wrap around at 2^64, are right: s (2^30 - last + first + r) + s last + (2^34 - s) 2^30 = s (first + r) + 2^64.
     """
 
     tensor: str
@@ -41,13 +55,25 @@ class TileMap:
     box: tuple[int, ...]
     swizzle: int
     cut: bool = False
+    sliced: bool = False
 
     def copied(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The box for a tensor of this shape; its rows are those of `kt_cut_rows` in kernels."""
+        more = (1,) * SLICED if self.sliced else ()
         if not self.cut:
-            return self.box
+            return self.box + more
         columns, rows, *others = self.box
-        return (columns, min(rows, max(-(-shape[self.axes[1]] // 8) * 8, 8)), *others)
+        return (columns, min(rows, max(-(-shape[self.axes[1]] // 8) * 8, 8)), *others, *more)
+
+    def dims(self, shape: Sequence[int], strides: Sequence[int]) -> tuple[list[int], list[int]]:
+        """The map's extents and strides in bytes for a tensor with such extents and strides in bytes."""
+        extents, steps = [shape[a] for a in self.axes], [strides[a] for a in self.axes]
+        if not self.sliced:
+            return extents, steps
+        if extents[1] == 1:  # a stride that is never used, but has to be one that maps can have
+            steps[1] = 16
+        extents[1] = SLICE_ROWS
+        return [*extents, _SLICE_ENDS, _SLICE_ENDS], [*steps, steps[1], (1 << 34) - steps[1]]
 
 
 @dataclass(frozen=True)
@@ -193,11 +219,7 @@ def from_bytes(data: bytes, name: str = "this") -> Artifact:
 def _parameter(about: dict[str, Any]) -> Parameter:
     """A parameter from what `asdict` and JSON made of it."""
     of = about.pop("map")
-    tile = (
-        None
-        if of is None
-        else TileMap(of["tensor"], tuple(of["axes"]), tuple(of["box"]), of["swizzle"], of["cut"])
-    )
+    tile = None if of is None else TileMap(**{**of, "axes": tuple(of["axes"]), "box": tuple(of["box"])})
     return Parameter(**about, map=tile)
 
 

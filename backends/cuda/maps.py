@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kittens.arguments import TensorArg
-from kittens.artifact import TileMap
+from kittens.artifact import SLICE_ROWS, TileMap
 from kittens.errors import CheckError
 
 #: Maps that one remembered launch keeps: one for each address at which it found the tensor.
@@ -17,6 +17,7 @@ _TYPES = {
     "uint32": "UINT32", "int64": "INT64", "uint64": "UINT64", "int16": "UINT16", "uint16": "UINT16",
 }  # fmt: skip
 _LIMIT_STRIDE, _LIMIT_EXTENT = 1 << 40, 1 << 32
+_LIMIT_SLICED = 1 << 34  # as another axis of such maps steps by the rest
 
 
 def unmappable(tile: TileMap, tensor: TensorArg) -> str:
@@ -33,7 +34,10 @@ def unmappable(tile: TileMap, tensor: TensorArg) -> str:
             continue
         if place == 0 and tensor.strides[axis] != 1:
             return f"axis {axis} of {tile.tensor} is not contiguous"
-        if place and (stride % 16 or not 0 <= stride < _LIMIT_STRIDE):
+        rows = tile.sliced and place == 1
+        if rows and extent > SLICE_ROWS:
+            return f"axis {axis} of {tile.tensor} has an extent of {extent}, above the 2^30 of which slices can be copied"
+        if place and (stride % 16 or not 0 <= stride < (_LIMIT_SLICED if rows else _LIMIT_STRIDE)):
             return f"axis {axis} of {tile.tensor} steps by {stride} bytes"
     return ""
 
@@ -48,10 +52,11 @@ def mapper(tile: TileMap, tensor: TensorArg, spare: Callable[[], int]) -> Callab
     if reason:
         raise CheckError(f"no tensor map: {reason}")
     size, empty = tensor.dtype.bytes, 0 in tensor.shape
-    tile = dataclasses.replace(tile, box=tile.copied(tensor.shape))
-    extents = [1 if empty else tensor.shape[a] for a in tile.axes]
     # The stride of an axis of one element is never used, but has to be legal.
-    strides = [16 if n == 1 else tensor.strides[a] * size for a, n in zip(tile.axes, extents, strict=True)]
+    steps = [16 if empty or n == 1 else s * size for n, s in zip(tensor.shape, tensor.strides, strict=True)]
+    extents, strides = tile.dims(tensor.shape, steps)
+    extents = [1] * len(extents) if empty else extents  # nothing of a slice is at row 0 then
+    tile = dataclasses.replace(tile, box=tile.copied(tensor.shape))
     known: dict[int, tuple[Any, int]] = {}
 
     def find(address: int) -> tuple[Any, int]:

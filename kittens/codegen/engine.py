@@ -3,46 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from kittens import layouts as lay
+from kittens.artifact import MOST_AXES, SLICED
 from kittens.codegen.known import divisor
 from kittens.codegen.placement import Matrix, source_of
 from kittens.codegen.plan import Staged
 from kittens.ir import Op, TensorType, Value
 
 
-def axes_of(value: Value) -> tuple[Value, list[int | Value]] | None:
-    """The parameter behind a view, and what each of its axes is: an axis of the view, or at one index. None for slices."""
+@dataclass(frozen=True)
+class Slice:
+    """The bounds of a view that is a slice, along an axis of its parameter."""
+
+    axis: int
+    first: Value
+    last: Value
+
+
+@dataclass(frozen=True)
+class View:
+    """The parameter behind a view, and what each of its axes is: an axis of the view, or at one index. slice: if it is one."""
+
+    parameter: Value
+    axes: list[int | Value]
+    slice: Slice | None = None
+
+
+def view_of(value: Value) -> View | None:
+    """A chain of views as the engine's maps know them; None if it has more than one slice."""
     op = value.producer
     if op is None:
         assert isinstance(value.type, TensorType)
-        return value, list(range(value.type.rank))
-    inner = axes_of(op.operands[0])
-    if inner is None or op.name == "slice":
+        return View(value, list(range(value.type.rank)))
+    inner = view_of(op.operands[0])
+    if inner is None:
         return None
-    parameter, axes = inner
+    parameter, axes = inner.parameter, inner.axes
+    if op.name == "slice":
+        if inner.slice is not None:
+            return None
+        return View(parameter, axes, Slice(axes.index(op.attrs["axis"]), *op.operands[1:]))
     if op.name == "permute":
         place = {p: i for i, p in enumerate(op.attrs["perm"])}
-        return parameter, [place[a] if isinstance(a, int) else a for a in axes]
+        return View(parameter, [place[a] if isinstance(a, int) else a for a in axes], inner.slice)
     axis = op.attrs["axis"]
-    return parameter, [
-        (op.operands[1] if a == axis else a - (a > axis)) if isinstance(a, int) else a for a in axes
-    ]
+    axes = [(op.operands[1] if a == axis else a - (a > axis)) if isinstance(a, int) else a for a in axes]
+    return View(parameter, axes, inner.slice)
 
 
 def panels(op: Op, extents: Sequence[int]) -> tuple[bool, int] | None:
     """How the engine copies the tile of a load or store: whether its first axis is the contiguous one, and bytes of a panel.
 
-    None if it cannot.
+    None if it cannot. Of slices it copies those along the tile's rows, of tensors whose map has an axis for each of theirs.
     """
-    found = axes_of(op.operands[0])
-    if found is None or len(extents) != 2:
+    view = view_of(op.operands[0])
+    if view is None or len(extents) != 2:
         return None
-    parameter, axes = found
-    tensor = parameter.type
+    axes, tensor = view.axes, view.parameter.type
     assert isinstance(tensor, TensorType)
     size = tensor.dtype.bytes
-    if not 2 <= tensor.rank <= 5 or tensor.alignment < 16:
+    if not 2 <= tensor.rank <= MOST_AXES - (SLICED if view.slice else 0) or tensor.alignment < 16:
         return None
     if any(
         s.value != 1 and ((s.value is not None and s.value <= 0) or divisor(s) * size % 16)
@@ -51,6 +73,8 @@ def panels(op: Op, extents: Sequence[int]) -> tuple[bool, int] | None:
         return None
     runs = [axes[i] for i, s in enumerate(tensor.strides) if s.value == 1]
     if len(runs) != 1 or not isinstance(runs[0], int):
+        return None
+    if view.slice is not None and axes[view.slice.axis] != 1 - runs[0]:
         return None
     flipped = runs[0] == 0
     run = extents[0 if flipped else 1] * size

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kittens import layouts as lay
-from kittens.codegen.engine import as_it_lies, axes_of, panels, reads_slots, sums_carried
+from kittens.codegen.engine import as_it_lies, panels, reads_slots, sums_carried, view_of
 from kittens.codegen.known import divisor
 from kittens.codegen.placement import dtype_of, shape, source_of
 from kittens.codegen.plan import Plan, Relay, Ring, Staged
@@ -108,17 +108,17 @@ def lined(function: Function) -> set[Value]:
 
 def _vector(op: Op) -> Staged | None:
     """The part of a slot that a vector is copied to; None if the engine cannot copy it."""
-    found, (extent,) = axes_of(op.operands[0]), shape(op.result)
+    view, (extent,) = view_of(op.operands[0]), shape(op.result)
     if (
-        found is None
+        view is None
+        or view.slice is not None
         or dtype_of(op.result) != "float32"
         or op.attrs["pad"] != 0
         or extent % 4
         or extent > 256
     ):
         return None
-    parameter, axes = found
-    tensor = parameter.type
+    axes, tensor = view.axes, view.parameter.type
     assert isinstance(tensor, TensorType)
     steps = [s for s, axis in zip(tensor.strides, axes, strict=True) if axis != 0]
     if not 2 <= tensor.rank <= 5 or tensor.alignment < 16 or tensor.strides[axes.index(0)].value != 1:

@@ -103,9 +103,9 @@ def simulate(
             return outputs[name]
 
         def mapped(map: TileMap, argument: TensorArg, pointer: Any = pointer) -> Any:
-            return MappedArray(
-                pointer(map.tensor, argument), map.axes, map.copied(argument.shape), map.swizzle
-            )
+            array, box = pointer(map.tensor, argument), map.copied(argument.shape)
+            dims = map.dims(array.shape, array.strides)
+            return MappedArray(array, map.axes, box, map.swizzle, dims)
 
         given = values(artifact.parameters, arguments, grid, pointer, mapped)
         if artifact.packed:

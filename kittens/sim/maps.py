@@ -12,6 +12,7 @@ A device's own maps are opaque. This one is read by the shims, little-endian and
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,22 +25,28 @@ assert _LAYOUT.size == MAP_BYTES
 
 @dataclass(frozen=True, eq=False)
 class MappedArray:
-    """An array, its axes from the contiguous one outwards, the tile copied along each, and the bytes of the swizzle."""
+    """An array, its axes from the contiguous one outwards, the tile copied along each, and the bytes of the swizzle.
+
+    dims: the map's extents and strides in bytes, where they are others than the array's.
+    """
 
     array: np.ndarray
     axes: tuple[int, ...]
     box: tuple[int, ...]
     swizzle: int
+    dims: tuple[Sequence[int], Sequence[int]] | None = None
 
     def encoded(self, pointer: int) -> bytes:
         """The map as a kernel takes it. `pointer` is the tagged address of the first element."""
-        spare = (0,) * (_RANK - len(self.axes))
-        extents = [self.array.shape[a] for a in self.axes]
-        strides = [self.array.strides[a] & (2**64 - 1) for a in self.axes]
+        extents, strides = self.dims or (
+            [x[a] for a in self.axes] for x in (self.array.shape, self.array.strides)
+        )
+        spare = (0,) * (_RANK - len(extents))
+        strides = [s & (2**64 - 1) for s in strides]
         strides[:1] = [self.array.itemsize]  # as on devices, whatever an axis of extent 1 says
         return _LAYOUT.pack(
             pointer,
-            len(self.axes),
+            len(extents),
             self.array.itemsize,
             self.swizzle,
             0,

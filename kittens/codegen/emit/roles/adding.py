@@ -16,7 +16,7 @@ from kittens.codegen.emit.roles.rings import OURS, advance, bar, phase_of, posit
 from kittens.codegen.emit.roles.slices import behind, write_scalar
 from kittens.codegen.emit.text import added
 from kittens.codegen.emit.writer import Handler, Writer
-from kittens.codegen.engine import axes_of
+from kittens.codegen.engine import view_of
 from kittens.codegen.placement import shape
 from kittens.codegen.plan import Plan, Relay
 
@@ -52,15 +52,13 @@ def _add(writer: Writer, relay: Relay, maps: dict[TileMap, Parameter]) -> None:
     """Add what is in the buffer, a panel of columns at a time, and hand the buffer back once it has been read."""
     writer.open(f"if ({slot_of(relay.handed)} == me)")
     op, roles, panel = relay.add, writer.plan.roles, relay.panel
-    found = axes_of(op.operands[0])
-    assert found is not None and roles is not None
-    parameter, axes = found
-    order = order_of(axes, 1, 0)
+    view = view_of(op.operands[0])
+    assert view is not None and roles is not None
+    order = order_of(view.axes, 1, 0)
     rows, columns = relay.sums.shape
-    map = map_of(
-        writer, maps, TileMap(parameter.name, order, (panel // 4, rows, *(1 for _ in order[2:])), panel)
-    )
-    places = places_of(writer, op, shape(op.operands[-1]), [axes[i] for i in order])
+    box, sliced = (panel // 4, rows, *(1 for _ in order[2:])), view.slice is not None
+    map = map_of(writer, maps, TileMap(view.parameter.name, order, box, panel, sliced=sliced))
+    places = places_of(writer, op, shape(op.operands[-1]), view, order)
     names = [writer.fresh("at") for _ in places]
     writer.line(
         f"const int {', '.join(f'{name} = {place}' for name, place in zip(names, places, strict=True))};"

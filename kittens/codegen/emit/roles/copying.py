@@ -11,11 +11,11 @@ from kittens.codegen.emit.roles.rings import OURS, advance, bar, phase_of, posit
 from kittens.codegen.emit.roles.slices import behind, nth, write_scalar
 from kittens.codegen.emit.text import added
 from kittens.codegen.emit.writer import Handler, Writer
-from kittens.codegen.engine import axes_of
+from kittens.codegen.engine import view_of
 from kittens.codegen.placement import shape
 from kittens.codegen.plan import Plan, Ring, Staged
 from kittens.codegen.views import extent_text
-from kittens.ir import Op, Region, TensorType
+from kittens.ir import Op, Region
 
 
 def copying(plan: Plan, handlers: Mapping[str, Handler], maps: dict[TileMap, Parameter]) -> Writer:
@@ -95,10 +95,9 @@ def zeros(plan: Plan, threads: int) -> list[str]:
     assert plan.roles is not None and plan.roles.cut is not None
     tile = plan.roles.cut
     (ring,) = (r for r in plan.roles.rings if tile in r.tiles)
-    found = axes_of(tile.load.operands[0])
-    assert found is not None
-    parameter, axes = found
-    extent = extent_text(parameter, axes.index(0))
+    view = view_of(tile.load.operands[0])
+    assert view is not None
+    extent = extent_text(view.parameter, view.axes.index(0))
     (rows, columns), width = tile.shared.shape, tile.width
     panels = columns * tile.shared.itemsize // width
     to = added(
@@ -140,19 +139,18 @@ def _copy(writer: Writer, ring: Ring, staged: Staged, maps: dict[TileMap, Parame
         return
     rows, cols = staged.shared.shape
     columns = staged.width // size
-    found, roles = axes_of(op.operands[0]), writer.plan.roles
-    assert found is not None and roles is not None
-    parameter, axes = found
-    assert isinstance(parameter.type, TensorType)
-    order = order_of(axes, int(not staged.flipped), int(staged.flipped))
+    view, roles = view_of(op.operands[0]), writer.plan.roles
+    assert view is not None and roles is not None
+    order = order_of(view.axes, int(not staged.flipped), int(staged.flipped))
     box = (columns, rows, *(1 for _ in order[2:]))
-    places = places_of(writer, op, shape(op.result), [axes[i] for i in order])
+    places = places_of(writer, op, shape(op.result), view, order)
     parts = writer.cluster if staged in ring.common else 1
     panels = cols // columns
     by_rows = parts > 1 and panels % parts != 0
     if by_rows:
         box = (columns, rows // parts, *box[2:])
-    map = map_of(writer, maps, TileMap(parameter.name, order, box, staged.width, staged is roles.cut))
+    cut, sliced = staged is roles.cut, view.slice is not None
+    map = map_of(writer, maps, TileMap(view.parameter.name, order, box, staged.width, cut, sliced))
     at = f"smem + {staged.offset}" if staged.offset else "smem"
     if ring.depth > 1:
         at += f" + {slot_of(ring)} * {ring.slot_bytes}"
@@ -174,13 +172,12 @@ def _copy(writer: Writer, ring: Ring, staged: Staged, maps: dict[TileMap, Parame
 def _copy_vector(writer: Writer, ring: Ring, staged: Staged, maps: dict[TileMap, Parameter]) -> None:
     """Start the copy of a vector."""
     op = staged.load
-    found = axes_of(op.operands[0])
-    assert found is not None
-    parameter, axes = found
-    first = axes.index(0)
-    order = (first, *(i for i in reversed(range(len(axes))) if i != first))
-    places = places_of(writer, op, shape(op.result), [axes[i] for i in order])
+    view = view_of(op.operands[0])
+    assert view is not None
+    first = view.axes.index(0)
+    order = (first, *(i for i in reversed(range(len(view.axes))) if i != first))
+    places = places_of(writer, op, shape(op.result), view, order)
     box = (shape(op.result)[0], *(1 for _ in order[1:]))
-    map = map_of(writer, maps, TileMap(parameter.name, order, box, 0))
+    map = map_of(writer, maps, TileMap(view.parameter.name, order, box, 0))
     at = f"smem + {staged.offset} + {slot_of(ring)} * {ring.slot_bytes}"
     writer.line(f"kt_tile_load({', '.join([at, map, bar(ring, 'full'), *places])});")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kittens.artifact import Parameter, TileMap
+from kittens.artifact import SLICE_ROWS, Parameter, TileMap
 from kittens.codegen.emit.writer import Writer
-from kittens.codegen.views import cname
+from kittens.codegen.engine import View
+from kittens.codegen.views import cname, extent_text
 from kittens.ir import Op, Value
 
 
@@ -27,13 +28,18 @@ def map_of(writer: Writer, maps: dict[TileMap, Parameter], tile: TileMap) -> str
     return maps[tile].text
 
 
-def places_of(writer: Writer, op: Op, extents: Sequence[int], axes: Sequence[int | Value]) -> list[str]:
-    """Where the tile of a load or store begins along axes of its tensor: each one of the tile's, or at an index."""
+def places_of(writer: Writer, op: Op, extents: Sequence[int], view: View, order: Sequence[int]) -> list[str]:
+    """Where the tile of a load or store begins along each axis of its map, which lists its tensor's in this order."""
     places = []
-    for axis in axes:
+    for axis in (view.axes[i] for i in order):
         if isinstance(axis, int):
             text = writer.scalar(op.operands[1 + axis])
             places.append(f"kt_position({text}, {extents[axis]})" if text != "kt_i64(0)" else "0")
         else:
             places.append(f"kt_position({writer.scalar(axis)}, 1)")
-    return places
+    if view.slice is None:
+        return places
+    rows = extent_text(view.parameter, view.slice.axis)
+    first, last = (f"kt_cut({writer.scalar(bound)}, {rows})" for bound in (view.slice.first, view.slice.last))
+    places[1] = f"kt_row_of_slice({places[1]}, {last} - {first}, {SLICE_ROWS})"
+    return [*places, f"kt_i32({last})", str(SLICE_ROWS)]

@@ -10,12 +10,12 @@ from kittens.codegen.emit.roles.maps import map_of, order_of, places_of
 from kittens.codegen.emit.roles.slices import behind, write_scalar
 from kittens.codegen.emit.text import added
 from kittens.codegen.emit.writer import Writer
-from kittens.codegen.engine import axes_of
+from kittens.codegen.engine import View, view_of
 from kittens.codegen.placement import shape
 from kittens.codegen.plan import OUT_BYTES, Out
 from kittens.codegen.roles import results
 from kittens.codegen.views import cname
-from kittens.ir import Op, Value, base
+from kittens.ir import Op, base
 
 
 def out(writer: Writer, op: Op) -> None:
@@ -39,16 +39,14 @@ def out(writer: Writer, op: Op) -> None:
     writer.line(f"{waiting.flag} = true;")
 
 
-def _out_map(writer: Compute, out: Out) -> tuple[str, list[int | Value]]:
-    """The map by which a result goes out, 16 rows of a panel at a time, and what its axes are."""
-    found = axes_of(out.store.operands[0])
-    assert found is not None
-    parameter, axes = found
-    order = order_of(axes, 1, 0)
+def _out_map(writer: Compute, out: Out) -> tuple[str, View, tuple[int, ...]]:
+    """The map by which a result goes out, 16 rows of a panel at a time, the view, and the order of its tensor's axes there."""
+    view = view_of(out.store.operands[0])
+    assert view is not None
+    order = order_of(view.axes, 1, 0)
     box = (out.panel // 2, 16, *(1 for _ in order[2:]))
-    return map_of(writer, writer.maps, TileMap(parameter.name, order, box, out.panel)), [
-        axes[i] for i in order
-    ]
+    tile = TileMap(view.parameter.name, order, box, out.panel, sliced=view.slice is not None)
+    return map_of(writer, writer.maps, tile), view, order
 
 
 def await_results(writer: Compute) -> None:
@@ -83,8 +81,8 @@ def await_results(writer: Compute) -> None:
 def send(writer: Compute, scalars: Writer, out: Out, words: str) -> None:
     """Copy words of a result out: those of fragments along a row of them follow each other. `scalars` knows where it belongs."""
     tile = out.store.operands[-1]
-    map, axes = _out_map(writer, out)
-    places = places_of(scalars, out.store, shape(tile), axes)
+    map, view, order = _out_map(writer, out)
+    places = places_of(scalars, out.store, shape(tile), view, order)
     matrix = results(writer.plan.placement)[writer.plan.placement.layouts[tile]]
     assert matrix.team is not None
     rows, columns = lay.Tiled(matrix.team.d).shape[0], out.panel // 2
