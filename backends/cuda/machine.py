@@ -103,6 +103,7 @@ ENGINE = Engine(
     call=_start,
     wrappers=_wrappers,
     registers={2: (40, 232), 3: (32, 160)},
+    registers_of_slices={2: (56, 224), 3: (32, 160)},
     entry=_alone,
     cluster=2,
     put=lambda address, words: _call("kt_stmatrix_x4", [address], words, []),

@@ -15,11 +15,10 @@ from kittens.ir import Op, TensorType, Value
 
 @dataclass(frozen=True)
 class Slice:
-    """The bounds of a view that is a slice, along an axis of its parameter."""
+    """What makes a view a slice: the operation's result, and the parameter's axis that it is along."""
 
     axis: int
-    first: Value
-    last: Value
+    value: Value
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def view_of(value: Value) -> View | None:
     if op.name == "slice":
         if inner.slice is not None:
             return None
-        return View(parameter, axes, Slice(axes.index(op.attrs["axis"]), *op.operands[1:]))
+        return View(parameter, axes, Slice(axes.index(op.attrs["axis"]), value))
     if op.name == "permute":
         place = {p: i for i, p in enumerate(op.attrs["perm"])}
         return View(parameter, [place[a] if isinstance(a, int) else a for a in axes], inner.slice)

@@ -141,6 +141,19 @@ def most(value: Value) -> int | None:
     return left + right if op.name == "add" else left * right
 
 
+def within(value: Value, tensor: Value, axis: int) -> bool:
+    """Whether an integer scalar is known to be from 0 to an extent of a parameter: that, or the lesser of it and of another."""
+
+    def extent(v: Value) -> bool:
+        op = v.producer
+        return op is not None and op.name == "dim" and op.operands[0] is tensor and op.attrs["axis"] == axis
+
+    op = value.producer
+    if op is not None and op.name == "minimum":
+        return any(map(extent, op.operands)) and natural(value)
+    return extent(value)
+
+
 def axis_before(op: Op, axis: int | None) -> int | None:
     """The axis of the operand of a broadcast, reshape or transpose; None for one position; -1 where that is not known."""
     if axis is None:

@@ -94,7 +94,7 @@ class Engine:
     call(instruction, sums, first, a, b, add) gives the statement that starts one, the sums from register `first` of an array on;
     wrappers(instructions, sizes) the functions that those statements call, for arrays of these sizes.
     registers: by number of computing teams, registers a lane that the copying team keeps, and that the others get (none: as
-    they are). entry(name, parameters, threads, cluster) opens the kernel. put(address, words) writes 16 rows of 32 bytes of a
+    they are); registers_of_slices: the same where it copies slices, whose bounds it keeps. entry(name, parameters, threads, cluster) opens the kernel. put(address, words) writes 16 rows of 32 bytes of a
     result of 16-bit elements to shared memory, from four words a lane: two of columns 2c and 2c + 1 in rows r and r + 8, then of
     columns 8 further; lane l gives the address of row l % 16, 16 bytes number l / 16. box: most rows of one copy. cluster: blocks side by side
     that one copy can serve (1: none).
@@ -109,6 +109,7 @@ class Engine:
     call: Callable[[Instruction, str, int, str, str, str], str]
     wrappers: Callable[[Sequence[Instruction], Sequence[int]], str]
     registers: dict[int, tuple[int, int]]
+    registers_of_slices: dict[int, tuple[int, int]]
     entry: Callable[[str, Sequence[tuple[str, str]], int, int], str]
     put: Callable[[str, Sequence[str]], str]
     box: int = 256

@@ -96,9 +96,10 @@ KT_FN kt_i32 kt_position(kt_i64 coordinate, kt_i32 size) {
   const kt_i64 at = near * size;
   return at < -most ? kt_i32(-most) : at > most ? kt_i32(most) : kt_i32(at);
 }
-// Row `at` of a slice of `length` rows, in a map of `rows` rows whose last ones are the slice's: beyond them where it has none.
-KT_FN kt_i32 kt_row_of_slice(kt_i32 at, kt_i64 length, kt_i32 rows) {
-  return at < 0 || at >= length ? rows : rows - kt_i32(length) + at;
+// Row `at` of a slice, in a map of `rows` rows whose last ones are the slice's: beyond them where it has none.
+KT_FN kt_i32 kt_row_of_slice(kt_i32 at, kt_i32 first, kt_i32 end, kt_i32 rows) {
+  kt_i32 length = end > first ? end - first : 0;
+  return kt_u32(at) < kt_u32(length) ? rows - length + at : rows;
 }
 // Rows of a tile that are copied from a tensor with so many, in eights.
 KT_FN kt_i32 kt_cut_rows(kt_i64 extent, kt_i32 rows) {

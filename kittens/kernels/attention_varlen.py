@@ -22,6 +22,12 @@ def rows_of(cu, b):
     return slice(kt.load(cu[b]), kt.load(cu[b + 1]))
 
 
+def seen_blocks(i, nq, nk, left, right, BM, BN):
+    """The range of the blocks of keys that some query of block i sees: none where the block lies beyond the queries."""
+    lo, hi = key_blocks(i, nq, nk, left, right, BM, BN)
+    return lo, kt.where(i * BM < nq, hi, 0)
+
+
 @kt.kernel(grid=lambda q, cu_q, most_q, BM: (kt.cdiv(most_q, BM), q.shape[0], cu_q.shape[0] - 1))
 def attention_varlen_forward(
     q, k, v, cu_q, cu_k, most_q, o, lse=None, *, scale, left=None, right=None,
@@ -32,7 +38,7 @@ def attention_varlen_forward(
     hk, queries, keys = h // (q.shape[0] // k.shape[0]), rows_of(cu_q, b), rows_of(cu_k, b)
     q, k, v, D = q[h][queries], k[hk][keys], v[hk][keys], head_width(q)
     nq, nk = q.shape[0], k.shape[0]
-    lo, hi = key_blocks(i, nq, nk, left, right, BM, BN)
+    blocks = seen_blocks(i, nq, nk, left, right, BM, BN)
 
     q_tile = kt.load(q, (i, 0), (BM, D))
     o_tile, lse_tile = attend(
@@ -40,7 +46,7 @@ def attention_varlen_forward(
         lambda j: kt.load(k, (j, 0), (BN, D)),
         lambda j: kt.load(v, (j, 0), (BN, head_width(v))),
         lambda s, j: visible(s, i, j, nq, nk, left, right),
-        (lo, kt.where(i * BM < nq, hi, 0)),
+        blocks,
         scale,
         v,
     )
@@ -90,11 +96,11 @@ def attention_varlen_backward_q(
     q, k, v, do = q[h][queries], k[hk][keys], v[hk][keys], do[h][queries]
     nq, nk, D, DV, c = q.shape[0], k.shape[0], head_width(q), head_width(v), scale * LOG2E
 
+    blocks = seen_blocks(i, nq, nk, left, right, BM, BN)
     q_tile, do_tile = kt.load(q, (i, 0), (BM, D)), kt.load(do, (i, 0), (BM, DV))
     rows, d = kt.load(l2[h][queries], i, BM), kt.load(delta[h][queries], i, BM)
     dq_acc = kt.zeros((BM, D), kt.float32)
-    lo, hi = key_blocks(i, nq, nk, left, right, BM, BN)
-    for j in kt.range(lo, kt.where(i * BM < nq, hi, 0)):
+    for j in kt.range(*blocks):
         k_tile, v_tile = kt.load(k, (j, 0), (BN, D)), kt.load(v, (j, 0), (BN, DV))
         s = visible(q_tile @ k_tile.T, i, j, nq, nk, left, right)
         p = kt.exp2(kt.fma(s, c, -rows[:, None]))

@@ -143,6 +143,7 @@ class Writer:
         self.preloaded_words = 0
         self.slots: dict[Value, str] = {}
         self.counted: set[Value] = set()  # indices of loops that are counted in 32 bits, from 0 on
+        self.slices: dict[Value, tuple[str, str]] = {}  # the bounds of slices that were found out
         self.streams: dict[Value, Callable[[str, str], str]] = {}
         self.scratch_busy = False
         self.scratch_bytes = 0

@@ -117,7 +117,8 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
         )
     total = " * ".join(f"kt_u32({copy.rows if i == 0 else f'grid_{i}'})" for i in range(function.grid_rank))
     text.append(f"  const kt_u32 programs = {total};")
-    fewer, more = engine.registers.get(roles.teams, (0, 0))
+    sliced = any(tile.sliced for tile in maps)
+    fewer, more = (engine.registers_of_slices if sliced else engine.registers).get(roles.teams, (0, 0))
     text.append("  if (team == 0) {")
     if fewer:
         text.append(f"    kt_registers_fewer<{fewer}>();")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kittens.artifact import Parameter, TileMap
-from kittens.codegen.emit.roles.maps import map_of, order_of, places_of
+from kittens.codegen.emit.roles.maps import declare_bounds, map_of, order_of, places_of
 from kittens.codegen.emit.roles.programs import program_id, programs
 from kittens.codegen.emit.roles.rings import OURS, advance, bar, phase_of, positions, slot_of
 from kittens.codegen.emit.roles.slices import behind, nth, write_scalar
@@ -78,6 +78,8 @@ def _slice(
             last = passes(writer, op, extra=op in roles.relays)
             _slice(writer, op.regions[0], wanted, maps, last)
             writer.close()
+        elif op in wanted and op.name == "slice":
+            declare_bounds(writer, op)
         elif op in wanted or (roles.turns is not None and op.name == "program_id"):
             write_scalar(writer, op)
 

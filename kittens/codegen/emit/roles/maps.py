@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from kittens.artifact import SLICE_ROWS, Parameter, TileMap
 from kittens.codegen.emit.writer import Writer
-from kittens.codegen.engine import View
+from kittens.codegen.engine import View, view_of
+from kittens.codegen.known import within
 from kittens.codegen.views import cname, extent_text
 from kittens.ir import Op, Value
 
@@ -39,7 +40,28 @@ def places_of(writer: Writer, op: Op, extents: Sequence[int], view: View, order:
             places.append(f"kt_position({writer.scalar(axis)}, 1)")
     if view.slice is None:
         return places
-    rows = extent_text(view.parameter, view.slice.axis)
-    first, last = (f"kt_cut({writer.scalar(bound)}, {rows})" for bound in (view.slice.first, view.slice.last))
-    places[1] = f"kt_row_of_slice({places[1]}, {last} - {first}, {SLICE_ROWS})"
-    return [*places, f"kt_i32({last})", str(SLICE_ROWS)]
+    first, end = writer.slices.get(view.slice.value) or bounds_of(writer, view)
+    places[1] = f"kt_row_of_slice({places[1]}, {first}, {end}, {SLICE_ROWS})"
+    return [*places, end, str(SLICE_ROWS)]
+
+
+def bounds_of(writer: Writer, view: View) -> tuple[str, str]:
+    """The bounds of a view that is a slice, in 32 bits."""
+    assert view.slice is not None and view.slice.value.producer is not None
+    first, end = (
+        writer.scalar(v)
+        if within(v, view.parameter, view.slice.axis)
+        else f"kt_cut({writer.scalar(v)}, {extent_text(view.parameter, view.slice.axis)})"
+        for v in view.slice.value.producer.operands[1:]
+    )
+    return f"kt_i32({first})", f"kt_i32({end})"
+
+
+def declare_bounds(writer: Writer, op: Op) -> None:
+    """Find the bounds of a slice out where it stands: tiles of it are copied later, and 32 bits take fewer registers."""
+    view = view_of(op.result)
+    if view is not None and view.slice is not None:
+        first, end = (writer.fresh(stem) for stem in ("first", "end"))
+        texts = bounds_of(writer, view)
+        writer.line(f"const int {first} = {texts[0]}, {end} = {texts[1]};")
+        writer.slices[op.result] = first, end
