@@ -445,6 +445,23 @@ def test_tensor_maps_of_odd_tensors(cuda: Fake) -> None:
     assert cuda.encoded[-1]["rank"] == 1 and cuda.encoded[-1]["extents"] == [64]
 
 
+def test_tensor_maps_of_slices(cuda: Fake) -> None:
+    tile = {"x": TileMap("x", (2, 1, 0), (32, 8, 1), 0, sliced=True)}
+    y, x = array(64), array(3, 100, 64)
+    launch(cuda, mapped(tile), x, y)
+    seen = cuda.encoded[-1]
+    assert seen["extents"] == [64, 1 << 30, 3, 0x7FFF0000, 0x7FFF0000] and seen["address"] == address(x)
+    row = 64 * x.dtype.itemsize
+    assert seen["strides"] == [row, 100 * row, row, (1 << 34) - row] and seen["box"] == [32, 8, 1, 1, 1]
+    one = ndarray(aligned((3, 1, 64), np.int8)[:, :, :33])  # the rows have any stride
+    launch(cuda, mapped(tile), one, y)
+    assert cuda.encoded[-1]["strides"] == [16, 64, 16, (1 << 34) - 16]
+    launch(
+        cuda, mapped(tile), array(0, 100, 64), y
+    )  # rows of slices begin at 2^30 less their number: none is inside
+    assert cuda.encoded[-1]["extents"] == [1] * 5 and cuda.encoded[-1]["address"] != 0
+
+
 def described(strides: tuple[int, ...], shape: tuple[int, ...] = (8, 64), alignment: int = 16) -> object:
     return kt.arguments.TensorArg(
         kt.bfloat16, shape, strides, Target("cuda"), OnDevice(0, None), True, alignment
@@ -468,6 +485,20 @@ def described(strides: tuple[int, ...], shape: tuple[int, ...] = (8, 64), alignm
 )
 def test_what_the_copy_engine_cannot_be_told_of(reason: str, tensor: object) -> None:
     said = unmappable(TileMap("x", (1, 0), (64, 8), 128), tensor)  # type: ignore[arg-type]
+    assert bool(said) == bool(reason) and reason in said
+
+
+@pytest.mark.parametrize(
+    ("reason", "tensor"),
+    [
+        ("", described((64, 1), (1 << 30, 64))),
+        ("above the 2^30", described((64, 1), ((1 << 30) + 1, 64))),
+        ("", described((1 << 32, 1))),
+        ("steps by", described((1 << 33, 1))),
+    ],
+)
+def test_what_slices_cannot_be_copied_of(reason: str, tensor: object) -> None:
+    said = unmappable(TileMap("x", (1, 0), (64, 8), 128, sliced=True), tensor)  # type: ignore[arg-type]
     assert bool(said) == bool(reason) and reason in said
 
 

@@ -44,6 +44,7 @@ inline u32 check_map(const TensorMap& map, u32 rank) {
   for (u32 i = 0; i < rank; i++) {
     if (map.box[i] < 1 || map.box[i] > 256) map_fault("an axis of a tile has 1 to 256 elements");
     if (i && map.strides[i] & 15) map_fault("a stride is no multiple of 16 bytes");
+    if (i && map.extents[i] > 1 && map.strides[i] >> 40) map_fault("a stride is 2^40 bytes or more");
     if (!map.extents[i]) map_fault("an axis is empty");
     bytes *= map.box[i];
   }

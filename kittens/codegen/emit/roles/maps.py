@@ -61,7 +61,7 @@ def declare_bounds(writer: Writer, op: Op) -> None:
     """Find the bounds of a slice out where it stands: tiles of it are copied later, and 32 bits take fewer registers."""
     view = view_of(op.result)
     if view is not None and view.slice is not None:
-        first, end = (writer.fresh(stem) for stem in ("first", "end"))
+        first, end = (writer.fresh(stem) for stem in ("start", "end"))
         texts = bounds_of(writer, view)
         writer.line(f"const int {first} = {texts[0]}, {end} = {texts[1]};")
         writer.slices[op.result] = first, end
