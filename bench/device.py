@@ -84,6 +84,10 @@ class TorchDevice:
         """Integers from 0 below `high`, of 64 bits."""
         return self.torch.randint(high, tuple(shape), generator=self.generator, device=self.device)
 
+    def numbers(self, values: Sequence[int]) -> Any:
+        """These integers, of 32 bits."""
+        return self.torch.tensor(list(values), dtype=self.torch.int32, device=self.device)
+
     def empty(self, shape: Sequence[int], dtype: str) -> Any:
         """An array for a result, poisoned."""
         return self.poison(self.torch.empty(tuple(shape), dtype=self._dtype(dtype), device=self.device))

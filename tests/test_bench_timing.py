@@ -284,6 +284,13 @@ def test_the_workloads_are_those_of_the_measures() -> None:
     wanted |= {
         f"attention.{w}.gqa.d128.{m}.8192" for w in ("forward", "backward") for m in ("causal", "full")
     }
+    wanted |= {
+        f"attention.packed.{w}.d{d}.{m}.{mix}"
+        for w in ("forward", "backward")
+        for d in (64, 128)
+        for m in ("causal", "full")
+        for mix in ("even", "ragged")
+    }
     assert wanted <= names
 
 
@@ -296,6 +303,7 @@ def test_work_is_counted_as_everybody_counts() -> None:
     full, causal = (by_name[f"attention.forward.d128.{m}.4096"].flops for m in ("full", "causal"))
     assert full == 4 * 16384 * 4096 * 2048 and causal == full / 2
     assert by_name["attention.backward.d128.full.4096"].flops == 2.5 * full
+    assert by_name["attention.packed.forward.d128.full.even"].flops == full / 2  # of 8 sequences of 2048
 
 
 def test_names_choose_workloads() -> None:

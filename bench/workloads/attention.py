@@ -1,6 +1,8 @@
-"""Attention forward, backward, over a group of heads and in decoding, beside cuDNN's by way of torch."""
+"""Attention forward, backward, of packed sequences, over a group of heads and in decoding, beside cuDNN's by way of torch."""
 
 from __future__ import annotations
+
+import itertools
 
 import kittens as kt
 from kittens.bench.workload import Workload
@@ -58,6 +60,56 @@ def backward(name, b, h, hk, n, d, causal, *, deterministic=True):
     )  # fmt: skip
 
 
+def _packed(device, lengths, h, d):
+    total = sum(lengths)
+    bounds = device.numbers(itertools.accumulate(lengths, initial=0))
+    qkv = {name: device.normal((total, h, d), _TYPE) for name in "qkv"}
+    return {**qkv, "cu": bounds, "longest": max(lengths)}
+
+
+def packed_forward(name, lengths, h, d, causal):
+    """Of sequences of these lengths, one after another."""
+
+    def inputs(device):
+        return {**_packed(device, lengths, h, d), "out": device.empty((sum(lengths), h, d), _TYPE)}
+
+    def ours(on, q, k, v, cu, longest, out):
+        return lambda: kt.ops.attention_varlen(q, k, v, cu, cu, longest, causal=causal, out=out, on=on)
+
+    return Workload(
+        f"attention.{name}", f"packed, {_said(lengths)} H={h} D={d} {'causal' if causal else 'full'}, {_TYPE}",
+        inputs, ours, peers.packed_attention(causal), flops=sum(_flops(1, h, n, n, d, causal) for n in lengths),
+        bytes=2.0 * d * 4 * h * sum(lengths), unit=_TYPE, tolerance=1.0,
+    )  # fmt: skip
+
+
+def packed_backward(name, lengths, h, d, causal):
+    """All gradients, from the results of each one's own forward pass, which is not timed."""
+
+    def inputs(device):
+        return {**_packed(device, lengths, h, d), "do": device.normal((sum(lengths), h, d), _TYPE)}
+
+    def ours(on, q, k, v, cu, longest, do):
+        o, lse = kt.ops.attention_varlen(q, k, v, cu, cu, longest, causal=causal, return_lse=True, on=on)
+        given = (q, k, v, o, lse, do, cu, cu, longest, longest)
+        return lambda: kt.ops.attention_varlen_backward(*given, causal=causal, on=on)
+
+    return Workload(
+        f"attention.{name}", f"packed backward, {_said(lengths)} H={h} D={d} {'causal' if causal else 'full'}, {_TYPE}",
+        inputs, ours, peers.packed_attention_backward(causal),
+        flops=2.5 * sum(_flops(1, h, n, n, d, causal) for n in lengths), bytes=2.0 * d * 8 * h * sum(lengths),
+        unit=_TYPE, tolerance=2.0,
+    )  # fmt: skip
+
+
+def _said(lengths):
+    least, most = min(lengths), max(lengths)
+    return f"{len(lengths)} sequences of {least if least == most else f'{least} to {most}'}"
+
+
+#: Packed sequences: all alike, and as they come.
+_PACKED = {"even": (2048,) * 8, "ragged": (4096, 1000, 3000, 500, 2500, 200, 4000, 1088)}
+
 _CASES = [
     (d, causal, n) for d in (128, 64) for causal in (False, True) for n in (1024, 2048, 4096, 8192, 16384)
 ]
@@ -82,6 +134,13 @@ WORKLOADS = [
         backward(_name(name, 128, c, 8192), 4, 64, 8, 8192, 128, c, deterministic=ordered)
         for name, ordered in (("backward.gqa", True), ("backward.gqa.unordered", False))
         for c in (False, True)
+    ),
+    *(
+        packed(f"packed.{_name(kind, d, causal, mix)}", lengths, _WIDTH // d, d, causal)
+        for kind, packed in (("forward", packed_forward), ("backward", packed_backward))
+        for d in (128, 64)
+        for causal in (False, True)
+        for mix, lengths in _PACKED.items()
     ),
     *(forward(f"decode.d{d}.{nq}x16384", 16, 32, 8, nq, 16384, d, False) for d in (128, 64) for nq in (1, 4)),
 ]

@@ -226,6 +226,32 @@ def _anything(torch):
     )
 
 
+def packed_attention(causal):
+    """Of packed sequences, FlashAttention as torch has it."""
+
+    def made(q, k, v, cu, longest, out):
+        torch = _torch()
+        return lambda: _flash(torch, q, k, v, cu, longest, causal)[0]
+
+    return {"torch": made}
+
+
+def packed_attention_backward(causal):
+    """Its gradients."""
+
+    def made(q, k, v, cu, longest, do):
+        torch = _torch()
+        o, lse, *seeds = _flash(torch, q, k, v, cu, longest, causal)[:4]
+        given = (do, q, k, v, o, lse, cu, cu, longest, longest, 0.0, causal, *seeds)
+        return lambda: torch.ops.aten._flash_attention_backward(*given)
+
+    return {"torch": made}
+
+
+def _flash(torch, q, k, v, cu, longest, causal):
+    return torch.ops.aten._flash_attention_forward(q, k, v, cu, cu, longest, longest, 0.0, causal, False)
+
+
 # Launches.
 
 
