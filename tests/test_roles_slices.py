@@ -254,6 +254,54 @@ def test_what_is_in_one_sequence_stays_there(bad: float) -> None:
         assert not np.isfinite(other[cu[1] : cu[2]].astype(np.float32)).all()
 
 
+@pytest.mark.parametrize("name", KERNELS)
+def test_programs_without_rows_are_told_to_nobody(name: str) -> None:
+    plan = getattr(kernels, name).plan("cuda:sm_90a", *packed(name, 64), scale=0.1, right=0)
+    assert plan.roles.turns is not None
+    assert plan.roles.idle == [op for op in plan.function.body.walk() if op.name == "store"]
+    _, source = planned(plan.function, plan.machine)
+    copying, computing = source.text.split("} else {")[:2]
+    skip = copying.index("continue;  // it stores nothing")
+    assert skip < copying.index("kt_bar_arrive(turn_full);\n        turn_phase")
+    assert "continue;" not in computing
+
+
+def test_programs_with_other_effects_are_told_to_all() -> None:
+    @kt.kernel(grid=lambda q, cu: (4, cu.shape[0] - 1))
+    def squares(q, cu, y, said, *, also):
+        i, b = kt.program_id(order="descending")
+        rows = slice(kt.load(cu[b]), kt.load(cu[b + 1]))
+        acc = kt.zeros((64, 64), kt.float32)
+        for j in kt.range(kt.cdiv(q.shape[1], 64)):
+            tile = kt.load(q[rows], (i, j), (64, 64))
+            acc += tile @ tile.T
+        kt.store(y[rows], (i, 0), acc)
+        if also == "store":
+            kt.store(said[b], i, kt.zeros((1,), kt.float32))
+        elif also == "print":
+            kt.device_print("program {}", i)
+        elif also == "branch":
+            for _ in kt.when(i == 0):
+                kt.store(y[rows], (i, 0), acc)
+
+    q, cu = kt.spec(kt.float16, (500, 128)), kt.spec(kt.int32, (4,))
+    y, said = kt.spec(kt.float16, (500, 64)), kt.spec(kt.float32, (3, 4))
+    found = {}
+    for also in ("", "store", "print", "branch"):
+        plan = squares.plan("cuda:sm_90a", q, cu, y, said, also=also)
+        assert plan.roles is not None and plan.roles.turns is not None, also
+        found[also] = len(plan.roles.idle)
+    assert found == {"": 1, "store": 0, "print": 0, "branch": 0}
+
+
+@SIM
+def test_many_programs_have_nothing_to_do() -> None:
+    """Of 8 sequences one is long; most programs are passed over, the first and the last ones of a block among them."""
+    lengths = [(3, 3), (0, 0), (300, 300), (1, 1), (0, 5), (2, 0), (64, 64), (0, 0)]
+    for kw in ({}, {"causal": True}):
+        check(F16, 2, 2, lengths, 48, 48, {**kw, "on": TARGET}, {"BM": 64, "BN": 64})
+
+
 # ---- faults
 
 
@@ -271,13 +319,14 @@ def _made() -> tuple[Artifact, dict[str, Any], tuple[int, ...], np.ndarray, np.n
     return artifact(plan.function, source, "cuda:sm_90a", b"", {}), bound, grid, o, wanted
 
 
-ROW = "kt_row_of_slice(kt_position(j, 64), start_2, end_2, 1073741824)"
+ROW = "kt_row_of_slice(kt_position(j, 64), start_4, end_4, 1073741824)"
+END = ", end_4, 1073741824);"
 FAULTS = {
     "nothing": ("", "", None),
-    "rows begin later": (ROW, ROW.replace("start_2", "start_2 + 1"), AssertionError),
-    "an end is one too far": (", end_2, 1073741824);", ", end_2 + 1, 1073741824);", AssertionError),
-    "an end far away": (", end_2, 1073741824);", ", end_2 + 100000, 1073741824);", SimulationFault),
-    "addresses do not wrap": (", end_2, 1073741824);", ", end_2, 1073741823);", SimulationFault),
+    "rows begin later": (ROW, ROW.replace("start_4", "start_4 + 1"), AssertionError),
+    "an end is one too far": (END, ", end_4 + 1, 1073741824);", AssertionError),
+    "an end far away": (END, ", end_4 + 100000, 1073741824);", SimulationFault),
+    "addresses do not wrap": (END, ", end_4, 1073741823);", SimulationFault),
     "no end is known": (ROW, "kt_position(j, 64)", SimulationFault),
 }
 

@@ -123,7 +123,9 @@ class Roles:
     broadcasts of vectors that lanes of a group read from each other, and where in shared memory. out: where in
     shared memory results pass, two buffers a group. cluster: blocks whose programs are neighbours along the grid's first axis.
     cut: a tile of which no rows are copied that its tensor does not have: there the slots are zeros from the start.
-    turns: through which the copying team tells the others which programs it has drawn, if blocks draw them. relays: by loop.
+    turns: through which the copying team tells the others which programs it has drawn, if blocks draw them. idle: the stores,
+    all of them to slices, of programs that have no other effect: those where no slice has rows are drawn and told to nobody.
+    relays: by loop.
     """
 
     teams: int
@@ -136,6 +138,7 @@ class Roles:
     cluster: int = 1
     cut: Staged | None = None
     turns: Ring | None = None
+    idle: list[Op] = field(default_factory=list)
     end: int = 0  # of slots and barriers in shared memory
     relays: dict[Op, Relay] = field(default_factory=dict)
 

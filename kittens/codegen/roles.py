@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from kittens import layouts as lay
-from kittens.codegen.engine import across, as_it_lies, panels, reads_slots, sums_carried
+from kittens.codegen.engine import across, as_it_lies, panels, reads_slots, sums_carried, view_of
 from kittens.codegen.machine import Engine, Machine
 from kittens.codegen.placement import (
     Matrix,
@@ -41,6 +41,7 @@ from kittens.codegen.plan import (
 from kittens.codegen.relays import added, lined, relay, take_in
 from kittens.dtypes import BY_NAME
 from kittens.ir import Function, Op, Value, base
+from kittens.opset import OPS
 
 #: Bytes of panels that tiles are copied in, the widest first.
 _PANELS = (128, 64, 32)
@@ -500,6 +501,7 @@ def fit(plan: Plan, spare: int) -> bool:
         return False
     if uneven and told:
         roles.turns = Ring("turn", [], (), None)
+        roles.idle = _idle(plan.function)
         for way in roles.outs.values():  # where a program before was is not known any more
             way.late = False
     for ring in (
@@ -515,6 +517,21 @@ def fit(plan: Plan, spare: int) -> bool:
         at += plan.placement.groups * dealt_bytes(op.operands[0])
     roles.end = plan.buffer_bytes = -(-at // 128) * 128
     return True
+
+
+def _idle(function: Function) -> list[Op]:
+    """The stores of a program that are its only effect, if all go to slices, and the bounds of these are found out elsewhere."""
+    found = []
+    for op in function.body.walk():
+        if OPS[op.name].pure or op.name in ("loop", "yield"):
+            continue
+        view = view_of(op.operands[0]) if op.name == "store" and op in function.body.ops else None
+        if view is None or view.slice is None or not isinstance(view.axes[view.slice.axis], int):
+            return []
+        if not _followed(op.operands[:-1], function):
+            return []
+        found.append(op)
+    return found
 
 
 def dealt_bytes(vector: Value) -> int:

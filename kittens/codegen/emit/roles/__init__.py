@@ -15,7 +15,7 @@ from kittens.codegen.emit.roles.compute import Compute, hand_back, land, settle
 from kittens.codegen.emit.roles.copying import copying, zeros
 from kittens.codegen.emit.roles.passes import loop
 from kittens.codegen.emit.roles.products import product
-from kittens.codegen.emit.roles.programs import program_id, programs
+from kittens.codegen.emit.roles.programs import programs, told_program_id
 from kittens.codegen.emit.roles.results import await_results, out
 from kittens.codegen.emit.roles.rings import advance, bar, phase_of, positions, ring_of
 from kittens.codegen.emit.roles.slices import behind
@@ -158,7 +158,7 @@ def _handlers(plain: Mapping[str, Handler]) -> dict[str, Handler]:
         "mma": product,
         "load": load,
         "loop": loop,
-        "program_id": program_id,
+        "program_id": told_program_id,
         "store": store,
     }
     settled = {name: _settled(handler) for name, handler in {**plain, **own}.items()}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kittens.artifact import Parameter, TileMap
 from kittens.codegen.emit.roles.maps import declare_bounds, map_of, order_of, places_of
-from kittens.codegen.emit.roles.programs import program_id, programs
+from kittens.codegen.emit.roles.programs import programs, tell
 from kittens.codegen.emit.roles.rings import OURS, advance, bar, phase_of, positions, slot_of
 from kittens.codegen.emit.roles.slices import behind, nth, write_scalar
 from kittens.codegen.emit.text import added
@@ -20,7 +20,7 @@ from kittens.ir import Op, Region
 
 def copying(plan: Plan, handlers: Mapping[str, Handler], maps: dict[TileMap, Parameter]) -> Writer:
     """What one thread of the copying team does: the slice of the program that says where tiles lie, and their copies."""
-    writer = Writer(plan, {**handlers, "program_id": program_id})
+    writer = Writer(plan, handlers)
     writer.indent = "      "
     writer.taken |= OURS
     writer.program = writer.fresh("number")
@@ -61,6 +61,8 @@ def _slice(
     assert roles is not None
     started: set[Op] = set()
     for op in region.ops:
+        if op in started:
+            continue
         ring = next((r for r in roles.rings if any(s.load is op for s in r.tiles)), None)
         if ring is not None:
             if not any(s.load in started for s in ring.tiles):
@@ -78,10 +80,39 @@ def _slice(
             last = passes(writer, op, extra=op in roles.relays)
             _slice(writer, op.regions[0], wanted, maps, last)
             writer.close()
-        elif op in wanted and op.name == "slice":
-            declare_bounds(writer, op)
-        elif op in wanted or (roles.turns is not None and op.name == "program_id"):
+        elif roles.turns is not None and op.name == "program_id":
             write_scalar(writer, op)
+            started |= _pass_over(writer, region)
+            tell(writer, op)
+        elif op in wanted:
+            _scalar(writer, op)
+
+
+def _scalar(writer: Writer, op: Op) -> None:
+    (declare_bounds if op.name == "slice" else write_scalar)(writer, op)
+
+
+def _pass_over(writer: Writer, region: Region) -> set[Op]:
+    """Go on to the next program where this one stores nothing; returns what has been written to find that out."""
+    assert writer.plan.roles is not None
+    stores = writer.plan.roles.idle
+    if not stores:
+        return set()
+    behind_them = behind([v for op in stores for v in op.operands[:-1]])
+    found = [op for op in region.ops if op in behind_them and op.name != "program_id"]
+    for op in found:
+        _scalar(writer, op)
+    rows: dict[str, None] = {}
+    for op in stores:
+        view = view_of(op.operands[0])
+        assert view is not None and view.slice is not None
+        first, end = writer.slices[view.slice.value]
+        axis = view.axes[view.slice.axis]
+        assert isinstance(axis, int)
+        extent = shape(op.operands[-1])[axis]
+        rows[f"kt_limit({writer.scalar(op.operands[1 + axis])}, {extent}, {end} - {first})"] = None
+    writer.line(f"if (!({' | '.join(rows)})) continue;  // it stores nothing")
+    return set(found)
 
 
 def _bytes(ring: Ring, cut: Staged | None) -> str:

@@ -47,9 +47,14 @@ def programs(writer: Writer, *, told: bool = False) -> str:
     writer.line(f"kt_u32 {drawn} = {first};")
     writer.open("for (;;)")
     writer.line(f"const kt_u32 {number} = {drawn};")
-    writer.line(f"kt_bar_wait({bar(turns, 'empty')}, turn_phase);")
+    heard = f"kt_bar_wait({bar(turns, 'empty')}, turn_phase);"
+    idle = bool(writer.plan.roles.idle)  # then it is not known yet whether anything will be told
+    if not idle:
+        writer.line(heard)
     writer.open(f"if ({number} >= programs)")
-    for i in range(writer.plan.function.grid_rank if waiting else 1):  # others read all of them
+    if idle:
+        writer.line(heard)
+    for i in range(writer.plan.function.grid_rank if waiting or idle else 1):  # others read all of them
         writer.line(f"kt_st_shared_b32({added(at, 4 * i)}, ~0u);")
     writer.line(f"kt_bar_arrive({bar(turns, 'full')});")
     writer.line("break;")
@@ -69,14 +74,12 @@ def told_program_id(writer: Writer, op: Op) -> None:
         writer.names.update((v, f"kt_i64(turn_{i})") for i, v in enumerate(op.results))
 
 
-def program_id(writer: Writer, op: Op) -> None:
-    """Where a drawn program is in the grid: found out by the copying team, which tells the others."""
-    assert writer.plan.roles is not None
+def tell(writer: Writer, op: Op) -> None:
+    """Tell the others where the program that the copying team has drawn is in the grid."""
+    assert writer.plan.roles is not None and writer.plan.roles.turns is not None
     turns = writer.plan.roles.turns
-    if turns is None or isinstance(writer, Compute):
-        told_program_id(writer, op)
-        return
-    op_program_id(writer, op)
+    if writer.plan.roles.idle:
+        writer.line(f"kt_bar_wait({bar(turns, 'empty')}, turn_phase);")
     for i, value in enumerate(op.results):
         writer.line(
             f"kt_st_shared_b32({added(f'smem + {turns.bar + 16}', 4 * i)}, kt_u32({writer.names[value]}));"
