@@ -261,7 +261,8 @@ def _varlen_by_engine(
         # With bounds on both sides three teams have too few registers.
         three = 16 < width <= 64 and queries > 256 and not windowed
         rows = 64 if queries <= 64 else 192 if three else 128
-        return {"BM": rows, "BN": 128 if width <= 128 else 64}
+        columns = 128 if width <= 128 else 32 if width > 192 and windowed and rows > 64 else 64
+        return {"BM": rows, "BN": columns}
     if kernel == "attention_varlen_backward_q" and width <= 128 and queries > 64:
         return {"BM": 128, "BN": 128 if width <= 64 else 64}
     if kernel == "attention_varlen_backward_kv" and width <= 128:
