@@ -60,8 +60,10 @@ INDICES = (int32,)  # of lengths, bounds of sequences and pages
 PART_KEYS, PARTS = 256, 128
 #: Columns of a in a part, at least, where a product is split; and columns from which on that pays.
 PART_COLUMNS, SPLIT_COLUMNS = 512, 4096
-#: What the number of parts reckons with: programs of one processor at a time, and queries of one program.
-RESIDENT_PROGRAMS, TILE_ROWS = 2, 64
+#: What the number of parts reckons with: bytes of shared memory that a program takes, and its queries.
+PROGRAM_BYTES, TILE_ROWS = 65536, 64
+#: Rows of a product that waits for memory rather than for products.
+FEW_ROWS = 64
 #: Keys of a page are a multiple of this.
 PAGE_STEP = 16
 #: Rows of up to this many elements are held in one tile.
@@ -331,10 +333,14 @@ def _product_parts(
     whole: tuple[Array, ...], finish: dict[str, Any], pieces: tuple[Array, ...], summed: dict[str, Any], columns: int,
     target: Target,
 ) -> int:  # fmt: skip
-    """Into how many parts to split the `columns` of K: 1 where these are few, or where at least every second processor has a
-    tile of the whole product. whole, finish: what `matmul` would be given; pieces, summed: what `matmul_split` is given.
+    """Into how many parts to split the `columns` of K: 1 where these are few, or where enough processors have a tile of the
+    whole product: every second one, or every third where few rows wait for memory. whole, finish: what `matmul` would be given;
+    pieces, summed: what `matmul_split` is given.
     """
-    if columns < SPLIT_COLUMNS or 2 * _programs(kernels.matmul, whole, finish, target) > _processors(target):
+    share = 3 if whole[0].shape[-2] <= FEW_ROWS else 2
+    if columns < SPLIT_COLUMNS or share * _programs(kernels.matmul, whole, finish, target) > _processors(
+        target
+    ):
         return 1
     programs = _programs(kernels.matmul_split, pieces, summed, target)
     return _parts(programs, columns, target, PART_COLUMNS, 1)
@@ -634,14 +640,18 @@ def _rows_merge(x: TensorArg, group: int) -> bool:
 
 
 def _parts(
-    programs: int, length: int, target: Target, least: int = PART_KEYS, resident: int = RESIDENT_PROGRAMS
+    programs: int, length: int, target: Target, least: int = PART_KEYS, resident: int | None = None
 ) -> int:
     """Into how many parts to split keys, or what else programs go through one by one: the fewest with which processors are as
     busy as they can be, less a tenth.
 
-    programs: how many there are for each part, of which a processor holds `resident`. least: the length of a part.
+    programs: how many there are for each part, of which a processor holds `resident`, or as many as fit its shared memory, 2 at
+    least. least: the length of a part.
     """
-    slots = resident * _processors(target)
+    rates = plugins.manager().hook.kittens_rates(target=target)
+    if resident is None:
+        resident = max(2, rates.shared_bytes // PROGRAM_BYTES) if rates else 2
+    slots = resident * (rates.processors if rates else 1)
 
     def busy(parts: int) -> float:
         return programs * parts / (-(-programs * parts // slots) * slots) if programs else 1.0

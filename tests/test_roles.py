@@ -180,6 +180,40 @@ def test_shipped_tiles_of_float8_compile_without_spills(accumulate: str, scales:
     assert matmul.plan("cuda:sm_90a", *args, *factors, accumulate=accumulate).roles is not None
 
 
+#: What a product is stored as, how its rows lie, what is made of it before, and its tile: all that takes registers.
+ENDS = [
+    (4096, "bfloat16", "rows", "none", False, (128, 256)),
+    (8192, "bfloat16", "rows", "none", False, (256, 192)),
+    (4096, "bfloat16", "rows", "gelu_tanh", True, (128, 128)),
+    (4096, "bfloat16", "rows", "silu", False, (128, 128)),
+    (4096, "bfloat16", "rows", "relu", True, (128, 256)),
+    (8192, "bfloat16", "columns", "none", False, (128, 128)),
+    (4096, "float32", "rows", "none", False, (128, 256)),
+    (4096, "float32", "rows", "gelu", True, (128, 64)),
+    (4096, "float32", "columns", "none", True, (128, 64)),
+    (4096, "float8_e4m3fn", "odd", "silu", True, (128, 64)),
+]
+
+
+@pytest.mark.parametrize(("n", "dtype", "lies", "activation", "scaled", "tile"), ENDS)
+def test_shipped_tiles_compile_without_spills_whatever_is_made_of_the_sums(
+    n: int, dtype: str, lies: str, activation: str, scaled: bool, tile: tuple[int, int]
+) -> None:
+    if available():
+        pytest.skip(available())
+    a, strides = kt.spec(kt.bfloat16, (n, n)), {"rows": (n, 1), "columns": (1, n), "odd": (n + 1, 1)}[lies]
+    more = (
+        [kt.spec(kt.float32, (n, 1)), kt.spec(kt.float32, (1, n)), kt.spec(kt.bfloat16, (n,))]
+        if scaled
+        else []
+    )
+    made = matmul.compile(
+        "cuda:sm_90a", a, a, kt.spec(BY_NAME[dtype], (n, n), strides), *more, activation=activation
+    )
+    assert made.resources["spilled_bytes"] == 0
+    assert f"BM={tile[0]}, BN={tile[1]}," in made.source
+
+
 @SIM
 def test_batches_and_views_are_copied_by_their_own_axes() -> None:
     rng = np.random.default_rng(0)

@@ -50,6 +50,8 @@ def shipped(target: Target, kernel: str, arguments: dict[str, Any]) -> dict[str,
         how = {"adding": adding, "windowed": arguments.get("left") is not None}
         found = _attention_by_engine(kernel, q, arguments["k"], v, **how) if by_engine else {}
         return found or _attention(kernel, max(q.shape[-1], v.shape[-1]), q.dtype.bytes)
+    if kernel == "transpose" and engine and arguments["x"].dtype.bits == 8:
+        return {"BM": 128, "BN": 32}
     if kernel == "rotary":
         return {"BM": 16, "PARTS": 2}
     if kernel in _WIDE and arguments[_WIDE[kernel][0]].shape[-1] >= _WIDE[kernel][1].get("BN", 0):
@@ -126,7 +128,9 @@ def rows(target: Target, kernel: str, arguments: dict[str, Any]) -> Rows | None:
 
 
 #: Programs that fill an H200's 132 processors, or nearly.
-_FULL = 100
+_FULL, _PROCESSORS = 100, 132
+#: By how much tiles of 256 x 192 are faster than those of 128 x 256 where both fill the processors, and results from which on.
+_LARGER, _LARGE = 1.04, 1 << 26
 
 
 def _matmul_by_engine(arguments: dict[str, Any]) -> dict[str, int]:
@@ -139,23 +143,41 @@ def _matmul_by_engine(arguments: dict[str, Any]) -> dict[str, int]:
     m, n = a.shape[-2], b.shape[-1]
     scaled = arguments["a_scale"] is not None or arguments["b_scale"] is not None
     more = arguments["bias"] is not None or arguments["activation"] != "none"
+    heavy = arguments["activation"] not in ("none", "relu")
+    across = c.strides[-1] != 1
     widest = 256
-    if c.dtype.bits < 32 and not _copied(c):
-        widest >>= scaled + more + (c.strides[-1] != 1)
+    if c.dtype.bits != 16 or across or not _copied(c):  # stored by the threads
+        widest >>= min(scaled + more + across + heavy, 2)
+    elif heavy:
+        widest = 128
     if arguments["accumulate"] == "promoted":
         widest = min(widest, 192 if m * n >= 1 << 26 else 128)
     batch, row = math.prod(a.shape[:-2]), 128 // a.dtype.bytes
-    for bm, bn, bk in ((128, min(widest, 256), row), (128, 128, row), (128, 64, 128)):
+
+    def filled(bm: int, bn: int) -> float:
+        """What part of the processors' time such tiles leave to the product itself."""
+        tiles = -(-m // bm) * -(-n // bn) * batch
+        return m * n * batch / (-(-tiles // _PROCESSORS) * _PROCESSORS * bm * bn)
+
+    plain = (
+        widest == 256 and a.dtype.bits == 16 and not (scaled or more) and c.dtype.bits == 16 and _copied(c)
+    )
+    if plain and m * n * batch >= _LARGE and filled(256, 192) * _LARGER >= filled(128, 256):
+        return {"BM": 256, "BN": 192, "BK": row}
+    for bm, bn, bk in ((128, min(widest, 256), row), (128, 128, row), (128, 64, row)):
         if bn <= widest and -(-m // bm) * -(-n // bn) * batch >= _FULL and m > bm // 2:
             return {"BM": bm, "BN": bn, "BK": bk}
     return {"BM": 128 if m > 64 else 64, "BN": 64, "BK": 128}
 
 
 def _split_by_engine(arguments: dict[str, Any]) -> dict[str, int]:
-    """Tiles as large as make the most of what is copied: there are as many programs as are asked for."""
+    """Tiles as large as make the most of what is copied: there are as many programs as are asked for. Of small results they are
+    smaller, so that these come in fewer parts, which have to be added.
+    """
     a, b = arguments["a"], arguments["b"]
-    few = a.shape[-2] <= 64
-    wide = b.shape[-1] > 64
+    m, n = a.shape[-2], b.shape[-1]
+    few = m <= 64 or -(-m // 128) * -(-n // 128) < 16
+    wide = n > 64 and (m <= 64 or not few)
     return {
         "BM": 64 if few else 128,
         "BN": 128 if wide else 64,
