@@ -184,5 +184,7 @@ def test_what_is_stored_two_bytes_at_a_time_leaves_registers_for_what_is_compute
         "activation": "gelu",
         "accumulate": "full",
     }
-    assert tunables.shipped(target, "matmul", {**told, "b": columns, "c": odd})["BN"] == 128
-    assert tunables.shipped(target, "matmul", {**told, "b": b, "c": c})["BN"] == 256
+    assert tunables.shipped(target, "matmul", {**told, "b": columns, "c": odd})["BN"] == 64
+    assert tunables.shipped(target, "matmul", {**told, "b": b, "c": c})["BN"] == 128
+    relu = {**told, "b": b, "c": c, "activation": "relu"}
+    assert tunables.shipped(target, "matmul", relu)["BN"] == 256
