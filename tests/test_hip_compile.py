@@ -50,6 +50,19 @@ def test_gradients_of_heads_of_any_width_compile_without_spills(arch, dtype, wid
     assert taken["spilled"] == taken["scalar_spills"] == 0
 
 
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
+@pytest.mark.parametrize("left", [None, 511])
+@pytest.mark.parametrize(("dtype", "width"), [("bfloat16", 64), ("bfloat16", 192), ("float16", 256), ("float32", 256)])
+def test_gradients_of_packed_heads_compile_without_spills(arch, dtype, width, left):
+    """A window takes registers that a causal mask does not, and sequences more than dense tensors."""
+    q, k, rows = spec(dtype, (8, 4097, width)), spec(dtype, (2, 4093, width)), spec("float32", (8, 4097))
+    bounds = spec("int32", (9,))
+    arguments = (q, k, k, bounds, bounds, 4093, q, rows, rows, k, k)
+    kernel = library("attention_varlen_backward_kv")
+    taken = kernel.resources(f"hip:{arch}", *arguments, scale=0.1, left=left, right=0)
+    assert taken["spilled"] == taken["scratch_bytes"] == 0
+
+
 @pytest.mark.parametrize(("dtype", "shapes"), [("float8_e4m3fn", (65, 63, 129)), ("int8", (65, 63, 129))])
 def test_products_whose_scalars_the_compiler_keeps_in_vector_registers(dtype, shapes):
     m, n, k = shapes

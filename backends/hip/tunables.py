@@ -49,6 +49,7 @@ _ATTENTION: dict[str, dict[str, _Sizes]] = {
         "attention_forward": ((128, 64, 32), (256, 64, 32), (512, 32, 16), (1024, 16, 16)),
         "attention_backward_q": ((128, 64, 32), (256, 32, 32), (512, 32, 16), (768, 16, 16), (1024, 8, 8)),
         "attention_backward_kv": ((64, 32, 32), (512, 16, 32)),
+        "attention_varlen_backward_kv": ((64, 32, 32), (384, 16, 32), (512, 32, 8)),
         "attention_varlen_backward_kv float32": (
             (256, 32, 64),
             (384, 32, 32),

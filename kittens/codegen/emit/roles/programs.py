@@ -30,12 +30,10 @@ def programs(writer: Writer, *, told: bool = False) -> str:
         writer.line(f"kt_bar_wait({bar(turns, 'full')}, turn_phase);")
         for i in range(writer.plan.function.grid_rank):
             read = f"int(kt_ld_shared_b32({added(at, 4 * i)}))"
-            writer.line(f"const int turn_{i} = {read if told else f'kt_uniform({read})'};")
-        if told:  # by one thread
-            writer.line(f"kt_bar_arrive({bar(turns, 'empty')});")
-        else:
-            writer.line("kt_sync_lanes();")
-            writer.line(f"if (lane == 0) kt_bar_arrive({bar(turns, 'empty')});")
+            if not told:  # who reads it, arrives: others have it from that lane
+                read = f"kt_uniform(lane == 0 ? {read} : 0)"
+            writer.line(f"const int turn_{i} = {read};")
+        writer.line(f"{'' if told else 'if (lane == 0) '}kt_bar_arrive({bar(turns, 'empty')});")
         advance(writer, turns)
         writer.line("if (turn_0 < 0) break;")
         return ""
