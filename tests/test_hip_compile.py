@@ -52,7 +52,9 @@ def test_gradients_of_heads_of_any_width_compile_without_spills(arch, dtype, wid
 
 @pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
 @pytest.mark.parametrize("left", [None, 511])
-@pytest.mark.parametrize(("dtype", "width"), [("bfloat16", 64), ("bfloat16", 192), ("float16", 256), ("float32", 256)])
+@pytest.mark.parametrize(
+    ("dtype", "width"), [("bfloat16", 64), ("bfloat16", 192), ("float16", 256), ("float32", 256)]
+)
 def test_gradients_of_packed_heads_compile_without_spills(arch, dtype, width, left):
     """A window takes registers that a causal mask does not, and sequences more than dense tensors."""
     q, k, rows = spec(dtype, (8, 4097, width)), spec(dtype, (2, 4093, width)), spec("float32", (8, 4097))

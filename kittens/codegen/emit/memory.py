@@ -30,8 +30,8 @@ def _divides(view: Resolved, axis: int) -> int:
     return divisor(view.axes[axis].known_extent)
 
 
-#: Copies of one thread, beyond which they are not written out.
-_MANY = 16
+#: Copies of one thread, beyond which they are not written out: of 16 bytes, and of less, each with an address of its own.
+_MANY, _FEW = 16, 4
 #: Types of a piece of so many bytes.
 _PIECES = {4: "kt_u32", 8: "kt_u32x2", 16: "kt_u32x4"}
 
@@ -169,10 +169,9 @@ def copy(
         return
     # Copies of a few elements are many, and their addresses would take all registers: they stay a loop.
     shares = -(-total // threads)
+    few = staged.width and shares <= (_MANY if staged.width == 16 else _FEW)
     writer.open(
-        f"KT_EACH(share, {shares})"
-        if staged.width and shares <= _MANY
-        else f"KT_BY_FOURS for (int share = 0; share < {shares}; ++share)"
+        f"KT_EACH(share, {shares})" if few else f"KT_BY_FOURS for (int share = 0; share < {shares}; ++share)"
     )
     writer.line(
         f"const int number = share * {threads} + tid, row = number / {per_row}, col = number % {per_row}"
