@@ -24,7 +24,7 @@ from kittens.ir import TensorType, TileType, Type
 from kittens.targets import Target, parse
 from kittens.text import parse_type
 
-_FORMAT = 4
+_FORMAT = 5
 
 #: Axes that a map has at most.
 MOST_AXES = 5
@@ -78,10 +78,11 @@ class TileMap:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of emitted code: kind is "pointer", "extent", "stride", "map", "scalar", "grid" or "counter".
+    """A parameter of emitted code: kind is "pointer", "extent", "stride", "map", "scalar", "grid", "counter" or "log".
 
     `name` and `axis` say whose pointer, extent or stride, `map` how a map copies `name`; `ctype` and `text` how the source
-    declares it. A counter is the address of 32 bits of zeros, which the kernel leaves at zero.
+    declares it. A counter is the address of 32 bits of zeros, which the kernel leaves at zero; a log is that of an empty
+    one of `codegen.printing`.
     """
 
     kind: str
@@ -102,7 +103,7 @@ class Artifact:
     compiles its source text at load time. packed: the kernel takes all pointers first, then one structure of the rest.
     persistent: programs are dealt to at most that many blocks for each processor (0: a block for each program). cluster:
     how many blocks run side by side and reach each other's memory. early: blocks may start before the launch before this
-    one has ended, and wait for it themselves.
+    one has ended, and wait for it themselves. messages: what the records of a log say, as `codegen.printing` has them.
     """
 
     kernel: str
@@ -124,6 +125,7 @@ class Artifact:
     persistent: int = 0
     cluster: int = 1
     early: bool = False
+    messages: tuple[str, ...] = ()
 
     def blocks(self, programs: int, processors: int) -> int:
         """How many blocks to start for so many programs on a device of so many processors: a multiple of the cluster."""
@@ -213,6 +215,7 @@ def from_bytes(data: bytes, name: str = "this") -> Artifact:
     about["parameters"] = tuple(map(_parameter, about["parameters"]))
     about["signature"] = tuple((n, t) for n, t in about["signature"])
     about["written"], about["unordered"] = tuple(about["written"]), tuple(about["unordered"])
+    about["messages"] = tuple(about["messages"])
     return Artifact(code=code, source=source, asm=asm, **about)
 
 

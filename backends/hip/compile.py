@@ -15,7 +15,7 @@ from kittens.backends.hip.codeobject import resources
 from kittens.cache import cached
 from kittens.codegen import Machine, Plan
 from kittens.codegen.emit import Source
-from kittens.codegen.gates import Binary, check, no_printing
+from kittens.codegen.gates import Binary, check
 from kittens.codegen.pipeline import artifact, built
 from kittens.errors import InternalError, UnavailableError
 from kittens.ir import Function
@@ -55,7 +55,6 @@ def compile_source(plan: Plan, source: Source) -> Artifact:
 
     Raises UnavailableError without a compiler, and for a kernel that spills registers or does not fit.
     """
-    no_printing(plan.function, plan.machine.target)
     arch = plan.machine.arch
     options = (
         "-x", "hip", f"--offload-arch={arch}", "--cuda-device-only", "-nogpulib", "-nogpuinc",

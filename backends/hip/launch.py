@@ -18,6 +18,7 @@ from kittens.artifact import Artifact
 from kittens.backends.hip.codeobject import metadata
 from kittens.backends.hip.compile import compiled
 from kittens.backends.hip.machine import far, machine, wide_machine
+from kittens.codegen.printing import new_log, show
 from kittens.codegen.simulate import values
 from kittens.errors import CheckError, UnavailableError
 from kittens.ir import Function
@@ -92,27 +93,29 @@ def run_artifact(artifact: Artifact, arguments: dict[str, Argument], grid: Seque
         raise UnavailableError(f"a grid of {programs} programs: 2^31 - 1 at most")
     call("hipSetDevice", index)
     copies: list[tuple[Any, int, int, Any]] = []
+    log = new_log(artifact.messages)
 
     def pointer(name: str, argument: TensorArg) -> Any:
         if not isinstance(argument.data, np.ndarray):
             return np.uint64(argument.data.ptr)
-        low, size = _span(argument.data)
+        return copied(argument.data, name in artifact.written)
+
+    def copied(data: Any, back: bool) -> Any:
+        low, size = _span(data)
         held = call("hipMalloc", size + 512)
-        shift = (argument.data.ctypes.data + low) % 256  # alignment is kept
-        copies.append((argument.data if name in artifact.written else None, low, shift, held))
-        memory = (
-            (ctypes.c_uint8 * size).from_address(argument.data.ctypes.data + low)
-            if argument.data.size
-            else b"\0" * 16
-        )
+        shift = (data.ctypes.data + low) % 256  # alignment is kept
+        copies.append((data if back else None, low, shift, held))
+        memory = (ctypes.c_uint8 * size).from_address(data.ctypes.data + low) if data.size else b"\0" * 16
         call("hipMemcpy", int(held) + shift, memory, size, _kind("HostToDevice"))
         return np.uint64(int(held) + shift - low)
 
     stream = _stream()
     try:
         given = values(
-            artifact.parameters, arguments, grid, pointer, counter=lambda: _counter(index, int(stream or 0))
-        )
+            artifact.parameters, arguments, grid, pointer,
+            counter=lambda: _counter(index, int(stream or 0)),
+            log=copied(log, True) if artifact.messages else None,
+        )  # fmt: skip
         data = packed(artifact.code, given)
         _, kernel = _function(artifact.code, artifact.entry, index)
         _start(kernel, programs, artifact.threads, data, stream)
@@ -127,6 +130,7 @@ def run_artifact(artifact: Artifact, arguments: dict[str, Argument], grid: Seque
     finally:
         for *_, held in copies:
             call("hipFree", held)
+    show(log, artifact.messages)
 
 
 def _start(kernel: Any, programs: int, threads: int, data: bytes, stream: Any) -> None:

@@ -193,5 +193,6 @@ def machine(arch: str) -> Machine:
         narrow=True,
         paired=8 if arch == "gfx950" else 0,  # two groups on each of a processor's four SIMDs
         turns=True,
+        logs=True,
         parts=8 if LANES[arch] == 64 else 0,  # dies of CDNA 3 and 4, as AMD's tuning guides have them
     )

@@ -17,7 +17,7 @@ from typing import Any
 from kittens.artifact import Artifact
 from kittens.codegen import Machine, Plan
 from kittens.codegen.emit import Source
-from kittens.codegen.gates import SMALLER, Binary, check, no_printing
+from kittens.codegen.gates import SMALLER, Binary, check
 from kittens.codegen.pipeline import artifact, built, planned
 from kittens.codegen.pressure import registers
 from kittens.errors import InternalError, UnavailableError
@@ -57,7 +57,6 @@ def emitted(plan: Plan, source: Source) -> Artifact:
     Apple's compiler does not tell.
     """
     function, machine = plan.function, plan.machine
-    no_printing(function, machine.target)
     needed = registers(plan)
     if needed > machine.registers:
         raise UnavailableError(

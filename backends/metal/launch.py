@@ -13,6 +13,7 @@ from kittens.artifact import Artifact
 from kittens.backends.metal.compile import build_pipeline, device, emitted
 from kittens.backends.metal.machine import machine
 from kittens.codegen.pipeline import planned
+from kittens.codegen.printing import new_log, show
 from kittens.codegen.simulate import packed, values
 from kittens.errors import CheckError, UnavailableError
 from kittens.ir import Function
@@ -48,6 +49,7 @@ def run_saved(target: Target, kernel: Artifact, arguments: dict[str, Argument], 
     if programs >= 2**31:
         raise UnavailableError(f"a grid of {programs} programs: 2^31 - 1 at most")
     held: list[tuple[Any, Any, int]] = []
+    log = new_log(kernel.messages)
 
     def pointer(name: str, argument: TensorArg) -> Any:
         data = argument.data
@@ -55,11 +57,15 @@ def run_saved(target: Target, kernel: Artifact, arguments: dict[str, Argument], 
             raise UnavailableError(
                 f"{name} is a {type(data).__name__}: only NumPy arrays run on {target} yet"
             )
+        return copied(data, name in kernel.written)
+
+    def copied(data: Any, back: bool) -> Any:
         buffer, offset = _buffer(gpu, data)
-        held.append((data if name in kernel.written else None, buffer, offset))
+        held.append((data if back else None, buffer, offset))
         return buffer, offset
 
-    given = packed(kernel.parameters, values(kernel.parameters, arguments, grid, pointer))
+    printed = copied(log, True) if kernel.messages else None
+    given = packed(kernel.parameters, values(kernel.parameters, arguments, grid, pointer, log=printed))
     if (index, kernel.source) not in _pipelines:
         _pipelines[index, kernel.source] = build_pipeline(gpu, kernel)
     if index not in _queues:
@@ -86,6 +92,7 @@ def run_saved(target: Target, kernel: Artifact, arguments: dict[str, Argument], 
         if array is not None and array.size:
             raw = buffer.contents().as_buffer(buffer.length())
             array[...] = np.ndarray(array.shape, array.dtype, raw, offset, array.strides)
+    show(log, kernel.messages)
 
 
 def _buffer(gpu: Any, array: Any) -> tuple[Any, int]:

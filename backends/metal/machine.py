@@ -86,4 +86,5 @@ def machine(arch: str) -> Machine:
         pad=PAD,
         stages=1,
         direct=2,
+        logs=True,
     )

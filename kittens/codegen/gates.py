@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from kittens.codegen.emit import Source
 from kittens.codegen.plan import Plan
 from kittens.errors import InternalError, UnavailableError
-from kittens.ir import Function
 
 SMALLER = "use smaller tiles (the kernel's tunables)"
 _REPORT = "this is a bug in kittens, please report it; other tiles (the kernel's tunables) may do meanwhile"
@@ -32,17 +31,6 @@ class Binary:
     parameters: int | None = None
     registers: int | None = None
     register_file: int | None = None
-
-
-def no_printing(function: Function, target: str) -> None:
-    """Raise UnavailableError, with the line, for a kernel that prints, on behalf of a device that cannot."""
-    for op in function.body.walk():
-        if op.name == "print":
-            raise UnavailableError(
-                f"kernels do not print on {target}",
-                hint=f"run the kernel on {target}@sim or on NumPy arrays, or leave kt.device_print out",
-                location=op.location,
-            )
 
 
 def check(plan: Plan, source: Source, binary: Binary) -> None:

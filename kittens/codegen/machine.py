@@ -138,6 +138,7 @@ class Machine:
     parts: of the device, each with a cache of its own, to which programs are dealt in turn.
     paired: groups of a program that its processor's parts run two by two; those of each pair go through loops a phase apart
     then, one multiplying while the other reads and copies (0: as they come).
+    logs: whether kernels print into a log that the host reads, as on devices without printf (`codegen.printing`).
     engine: copies and products that run beside the threads, if it has them.
     """
 
@@ -169,6 +170,7 @@ class Machine:
     parts: int = 0
     narrow: bool = False
     paired: int = 0
+    logs: bool = False
     engine: Engine | None = None
 
     def products_for(self, a: str, b: str) -> list[MatrixOp]:

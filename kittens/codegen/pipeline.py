@@ -99,6 +99,7 @@ def artifact(
         persistent=source.persistent,
         cluster=source.cluster,
         early=source.early,
+        messages=source.messages,
     )
 
 

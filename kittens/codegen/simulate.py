@@ -10,6 +10,7 @@ import numpy as np
 
 from kittens.arguments import Argument, ScalarArg, TensorArg, check_outputs
 from kittens.artifact import Artifact, Parameter, TileMap
+from kittens.codegen.printing import new_log, show
 from kittens.errors import CheckError
 from kittens.sim.maps import MappedArray
 
@@ -31,11 +32,12 @@ def values(
     pointer: Callable[[str, TensorArg], Any],
     mapped: Callable[[TileMap, TensorArg], Any] | None = None,
     counter: Callable[[], Any] = lambda: np.zeros(1, np.uint32),
+    log: Any = None,
 ) -> list[Any]:
     """The value of every parameter of an emitted kernel.
 
     pointer(name, tensor) gives those of tensors, mapped(map, tensor) those of maps, which some targets do not have,
-    counter() that of a counter.
+    counter() that of a counter; log is that of the log that a kernel prints into, if it does.
     """
     out: list[Any] = []
     for p in parameters:
@@ -44,6 +46,10 @@ def values(
             continue
         if p.kind == "counter":
             out.append(counter())
+            continue
+        if p.kind == "log":
+            assert log is not None, p
+            out.append(log)
             continue
         argument = arguments[p.name]
         if isinstance(argument, ScalarArg):
@@ -63,8 +69,8 @@ def values(
 
 def packed(parameters: Sequence[Parameter], given: Sequence[Any]) -> list[Any]:
     """The same values, pointers first, for a kernel that takes all others as one structure, laid out as C does."""
-    pointers = [v for p, v in zip(parameters, given, strict=False) if p.kind == "pointer"]
-    rest = [v for p, v in zip(parameters, given, strict=False) if p.kind != "pointer"]
+    pointers = [v for p, v in zip(parameters, given, strict=False) if p.kind in ("pointer", "log")]
+    rest = [v for p, v in zip(parameters, given, strict=False) if p.kind not in ("pointer", "log")]
     if not rest:
         return pointers
     layout = np.dtype([(f"f{i}", v.dtype) for i, v in enumerate(rest)], align=True)
@@ -107,17 +113,22 @@ def simulate(
             dims = map.dims(array.shape, array.strides)
             return MappedArray(array, map.axes, box, map.swizzle, dims)
 
-        given = values(artifact.parameters, arguments, grid, pointer, mapped)
+        log = new_log(artifact.messages)
+        given = values(artifact.parameters, arguments, grid, pointer, mapped, log=log)
         if artifact.packed:
             given = packed(artifact.parameters, given)
-        program.run(
-            blocks,
-            artifact.threads,
-            given,
-            shared_bytes=artifact.shared_bytes,
-            order=order,
-            cluster=artifact.cluster,
-        )
+        try:
+            program.run(
+                blocks,
+                artifact.threads,
+                given,
+                shared_bytes=artifact.shared_bytes,
+                order=order,
+                cluster=artifact.cluster,
+            )
+        finally:  # what was printed before a fault is told too
+            if order == ORDERS[0]:
+                show(log, artifact.messages)
         results.append(outputs)
     for name, first in results[0].items():
         for order, other in zip(ORDERS[1:], results[1:], strict=False):

@@ -108,6 +108,7 @@ _WORDS = {
     "rows",
     "rank",
     "counter",
+    "printed",
     "cut_rows",
     "asm",
     "typeid",

@@ -15,7 +15,4 @@
 #define KT_PASS_SITE
 #define KT_LOC(n)
 #define KT_ASSERT(condition, ...)  // reported by the simulator; nothing on a device
-#ifndef KT_PRINT
-#define KT_PRINT(...)  // kernels that print are not built for devices that cannot
-#endif
 #endif

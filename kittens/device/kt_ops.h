@@ -453,6 +453,28 @@ KT_ARGMAX(kt_u32)
 KT_ARGMAX(kt_i64)
 KT_ARGMAX(kt_u64)
 
+// Prints, on devices without printf: writes a record into a log, both as kittens/codegen/printing.py has them. Of a full log
+// nothing is taken any more, so that the words taken stay far below 2^32.
+template <int N>
+KT_FN void kt_record(kt_out log, kt_u32 message, const KT_LOCAL kt_u64* values KT_SITE) {
+  const kt_u32 room = kt_ld_global_b32(log + 8 KT_PASS_SITE);
+  kt_u32 at = kt_u32(kt_atomic_add_i32(log, 0 KT_PASS_SITE));
+  if (at < room) at = kt_u32(kt_atomic_add_i32(log, N + 1 KT_PASS_SITE));
+  if (at + kt_u32(N) >= room) {
+    kt_atomic_add_i32(log + 4, 1 KT_PASS_SITE);
+    return;
+  }
+  const kt_out to = log + 16 + 8 * kt_u64(at);
+  kt_st_global_b64(to, kt_make_u32x2(message, 0u) KT_PASS_SITE);
+  KT_EACH(i, N)
+    kt_st_global_b64(to + 8 + 8 * i, kt_make_u32x2(kt_u32(values[i]), kt_u32(values[i] >> 32)) KT_PASS_SITE);
+}
+#define KT_RECORD(log, message, ...)                      \
+  do {                                                    \
+    const kt_u64 kt_x[] = {__VA_ARGS__};                  \
+    kt_record<int(sizeof(kt_x) / 8)>(log, message, kt_x); \
+  } while (0)
+
 // x times two powers of two, given by their codes (255 is NaN): with no overflow on the way.
 KT_FN float kt_scale_e8m0(float x, kt_u8 a, kt_u8 b) {
   return a == 255 || b == 255 ? kt_from_bits(0x7fc00000u) : kt_scale(x, kt_i32(a) + kt_i32(b) - 254);

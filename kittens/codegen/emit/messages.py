@@ -6,13 +6,16 @@ from collections.abc import Sequence
 
 from kittens.codegen import cexpr
 from kittens.codegen.emit.text import quoted
-from kittens.codegen.emit.writer import Writer
+from kittens.codegen.emit.writer import LOG, Writer
 from kittens.codegen.placement import dtype_of, is_tile, shape
 from kittens.dtypes import BY_NAME
 from kittens.ir import Op, Value
 
 #: Elements of a tile that are printed in a line at most.
 _IN_A_LINE = 8
+
+#: A value that is printed: the format, and the value; that of "%s" is a bool.
+_Shown = tuple[str, str]
 
 
 def op_print(writer: Writer, op: Op) -> None:
@@ -26,16 +29,16 @@ def op_print(writer: Writer, op: Op) -> None:
             tiles.append(x)
             text += _format(f"<{x.type}>")
         else:
-            form, value = _element(writer.scalar(x), dtype_of(x))
-            text += form
+            value = _element(writer.scalar(x), dtype_of(x))
+            text += value[0]
             values.append(value)
         text += _format(part)
-    writer.line(f"if (tid == 0) KT_PRINT({_call(f'{where}: {text}', values)});")
+    writer.line(f"if (tid == 0) {_print(writer, f'{where}: {text}', values)}")
     for x in tiles:
         _tile(writer, x, where, program)
 
 
-def _tile(writer: Writer, x: Value, where: str, program: Sequence[str]) -> None:
+def _tile(writer: Writer, x: Value, where: str, program: Sequence[_Shown]) -> None:
     """Print a tile, by way of shared memory."""
     extents, dtype = shape(x), dtype_of(x)
     size, total = BY_NAME[dtype].bytes, 1
@@ -48,22 +51,22 @@ def _tile(writer: Writer, x: Value, where: str, program: Sequence[str]) -> None:
     writer.put_all(x, lambda r: f"{at} + ({writer.linear(layout, r)}) * {size}", layout)
     writer.line("kt_barrier();")
     count = next(n for n in range(min(_IN_A_LINE, extents[-1]), 0, -1) if extents[-1] % n == 0)
-    index, below, forms, values = [], 1, [], []
+    index, below = [], 1
     for n in reversed(extents):
-        index.append(f"element / {below} % {n}")
+        index.append(("%d", f"element / {below} % {n}"))
         below *= n
-    for i in range(count):
-        form, value = _element(f"kt_get<{cexpr.ctype(dtype)}>({at} + (element + {i}) * {size})", dtype)
-        forms.append(form)
-        values.append(value)
+    values = [
+        _element(f"kt_get<{cexpr.ctype(dtype)}>({at} + (element + {i}) * {size})", dtype)
+        for i in range(count)
+    ]
     place = ", ".join(["%d"] * len(extents))
-    text = f"{where}: {_format(x.name or 'tile')}[{place}..]: {' '.join(forms)}"
+    text = f"{where}: {_format(x.name or 'tile')}[{place}..]: {' '.join(form for form, _ in values)}"
     writer.open(f"if (tid == 0) for (int element = 0; element < {total}; element += {count})")
-    writer.line(f"KT_PRINT({_call(text, [*program, *index[::-1], *values])});")
+    writer.line(_print(writer, text, [*program, *index[::-1], *values]))
     writer.close()
 
 
-def _program(writer: Writer) -> tuple[str, list[str]]:
+def _program(writer: Writer) -> tuple[str, list[_Shown]]:
     """The format of a program's coordinates, and these."""
     function = writer.plan.function
     made = next(
@@ -79,16 +82,15 @@ def _program(writer: Writer) -> tuple[str, list[str]]:
             coordinates.append(f"{text} % kt_u32(grid_{i})" if i < rank - 1 else text)
             below += f" / kt_u32(grid_{i})"
     where = ", ".join(["%lld"] * rank) + ("," if rank == 1 else "")
-    return f"({where})", [f"kt_i64({c})" for c in coordinates]
+    return f"({where})", [("%lld", f"kt_i64({c})") for c in coordinates]
 
 
-def _element(text: str, dtype: str) -> tuple[str, str]:
-    """How an element is printed: the format, and the value for it."""
+def _element(text: str, dtype: str) -> _Shown:
     kind = BY_NAME[dtype]
     if kind.kind in "fs":
         return "%.9g", cexpr.widen(text, dtype)
     if kind.kind == "b":
-        return "%s", f'({text} ? "True" : "False")'
+        return "%s", text
     return ("%llu", f"kt_u64({text})") if kind.kind == "u" else ("%lld", f"kt_i64({text})")
 
 
@@ -96,8 +98,17 @@ def _format(text: str) -> str:
     return text.replace("%", "%%")
 
 
-def _call(text: str, values: Sequence[str]) -> str:
-    return ", ".join([f'{quoted(text)[:-1]}\\n"', *values])
+def _print(writer: Writer, text: str, values: Sequence[_Shown]) -> str:
+    """The statement that prints a line: by the device's printf, or into the log."""
+    if not writer.machine.logs:
+        shown = [f'({x} ? "True" : "False")' if form == "%s" else x for form, x in values]
+        line = f'{quoted(text)[:-1]}\\n"'
+        return f"KT_PRINT({', '.join([line, *shown])});"
+    text = text.replace("\n", " ")
+    if text not in writer.messages:
+        writer.messages.append(text)
+    bits = [f"kt_u64(kt_bits({x}))" if form == "%.9g" else f"kt_u64({x})" for form, x in values]
+    return f"KT_RECORD({LOG}, {', '.join([str(writer.messages.index(text) + 1), *bits])});"
 
 
 def op_assert(writer: Writer, op: Op) -> None:

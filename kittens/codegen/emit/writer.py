@@ -46,7 +46,7 @@ class Source:
     """An emitted kernel: its text, its parameters in order, threads and shared bytes, and the Python lines it came from.
 
     `packed`: the kernel takes all pointers first, and then one structure of all that is no pointer. `persistent`,
-    `cluster` and `early` are as in `Artifact`.
+    `cluster`, `early` and `messages` are as in `Artifact`.
     """
 
     text: str
@@ -59,6 +59,7 @@ class Source:
     persistent: int = 0
     cluster: int = 1
     early: bool = False
+    messages: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.text
@@ -85,6 +86,8 @@ def parameters(plan: Plan) -> tuple[Parameter, ...]:
                     c, given = ("kt_u32", f"{name}{NARROW}") if plan.machine.narrow else ("kt_i64", name)
                     out.append(Parameter(kind, value.name, i, c, given))
     out += [Parameter("grid", "", i, "kt_i32", f"grid_{i}") for i in range(plan.function.grid_rank)]
+    if plan.machine.logs and any(op.name == "print" for op in plan.function.body.walk()):
+        out.append(Parameter("log", "", 0, "kt_out", LOG))
     return tuple(out)
 
 
@@ -99,6 +102,8 @@ def heading(plan: Plan) -> list[str]:
 
 #: What parameters of 32 bits have behind the name that their value goes by.
 NARROW = "_32"
+#: The parameter that kernels print into, where they have no printf.
+LOG = "printed"
 
 Reader = Callable[[str], str]
 #: Writes one operation.
@@ -147,6 +152,7 @@ class Writer:
         self.streams: dict[Value, Callable[[str, str], str]] = {}
         self.scratch_busy = False
         self.scratch_bytes = 0
+        self.messages: list[str] = []  # what is printed, as in `Artifact`
         self.locations: dict[int, tuple[str, int]] = {}
         self.place = 0
         self.uses: dict[Value, list[Op]] = {}
@@ -194,8 +200,9 @@ class Writer:
         head += [drawn] if drawn else []
         text = machine.dialect.finish("\n".join([*head, *self.definitions(), *self.lines, "}", ""]))
         return Source(
-            text, entry, parameters, self.plan.threads, shared, self.locations, machine.dialect.packed
-        )
+            text, entry, parameters, self.plan.threads, shared, self.locations, machine.dialect.packed,
+            messages=tuple(self.messages),
+        )  # fmt: skip
 
     def definitions(self, first: int = 0) -> list[str]:
         """What the lines so far need to know of the thread; those before number `first` do not count."""

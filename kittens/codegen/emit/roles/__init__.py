@@ -134,7 +134,7 @@ def source(plan: Plan, handlers: Mapping[str, Handler]) -> Source:
     text += [*compute.lines, "  }", "}", ""]
     return Source(
         machine.dialect.finish("\n".join(text)), entry, parameters, threads, shared, compute.locations,
-        persistent=1, cluster=roles.cluster, early=True,
+        persistent=1, cluster=roles.cluster, early=True, messages=tuple(compute.messages),
     )  # fmt: skip
 
 
