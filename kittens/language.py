@@ -487,8 +487,9 @@ def random_uniform(seed: Like, counter: Tile) -> Tile:
 def device_print(text: str | Any, *values: Tile) -> None:
     """Print a text with `{}` in it for each value, once for each program, with the program's coordinates.
 
-    On GPUs and simulators, elements of tiles follow in lines of their own. A target whose device cannot print refuses the
-    kernel, naming the line; its simulator prints.
+    On GPUs and simulators, elements of tiles follow in lines of their own. Lines of different programs come in any order. On
+    AMD's and Apple's GPUs they come when the launch has ended, which is waited for: $KITTENS_PRINT_BYTES of them, or 1 MiB (a
+    line takes 8 bytes and 8 for each number in it); then how many lines more did not fit.
     """
     if not isinstance(text, str) or text.count("{}") != len(values):
         fail(ArgumentError, f"{text!r} has not one {{}} for each of {len(values)} values")

@@ -24,6 +24,7 @@ from kittens.backends.hip.compile import available, compile_source
 from kittens.backends.hip.machine import machine
 from kittens.bench import amd_counts
 from kittens.codegen.pipeline import planned
+from kittens.codegen.printing import LIMIT, new_log, show
 from kittens.codegen.simulate import values
 from kittens.examples import EXAMPLES, library
 from kittens.runtime import Launch, evaluate_grid
@@ -50,7 +51,10 @@ def interpret(
     order: str,
     text: str = "",
 ) -> Any:
-    """Compile a kernel, or the library's of that name, and run its assembly or a text; the interpreter's counts."""
+    """Compile a kernel, or the library's of that name, and run its assembly or a text; the interpreter's counts.
+
+    What it prints goes to the standard output.
+    """
     sys.path.insert(0, str(TOOLS))
     try:
         emulator = importlib.import_module("asm_emu")
@@ -70,12 +74,15 @@ def interpret(
             base = base.base
         return emulator.Pointer(base, array.ctypes.data - base.ctypes.data)
 
-    passed = values(compiled.parameters, launch.arguments, launch.grid, pointer)
+    log = new_log(compiled.messages)
+    passed = values(compiled.parameters, launch.arguments, launch.grid, pointer, log=log)
     passed = [x if not isinstance(x, np.generic) else x.item() for x in passed]
     programs = int(np.prod(launch.grid))
-    return emulator.run(
+    stats = emulator.run(
         text or compiled.asm, compiled.entry, passed, programs, compiled.threads, arch, order=order
     )
+    show(log, compiled.messages)
+    return stats
 
 
 def races(stats: Any) -> list[str]:
@@ -282,6 +289,39 @@ def test_additions_in_turn(arch, order):
     np.testing.assert_array_equal(out, want)
     np.testing.assert_array_equal(turns, counts)
     assert not races(stats), races(stats)
+
+
+@kt.kernel(grid=lambda x: kt.cdiv(x.shape[0], 4))
+def telling(x):
+    i = kt.program_id()
+    tile = kt.load(x, i, 4)
+    for k in kt.range(0, i + 1):
+        kt.device_print("{} of {}, {}%, {}", k, i - 3, tile.max(axis=0), i > k)
+    kt.device_print("{} {}", tile.to(kt.bfloat16), tile > 5.0)
+
+
+@interpreted
+@pytest.mark.parametrize("limit", ["", "200"])
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_what_kernels_print(arch, limit, capfd, monkeypatch):
+    """The same lines as in the simulator; as many of them as there is room for."""
+    monkeypatch.setenv(LIMIT, limit)
+    x = RNG.standard_normal(11).astype(np.float32) * 5
+    stats = interpret(telling, (x,), {}, arch, "forward")
+    lines = sorted(capfd.readouterr().out.splitlines())
+    monkeypatch.delenv(LIMIT)
+    telling(x, on=f"hip:{arch}@sim")
+    expected = sorted(capfd.readouterr().out.splitlines())
+    assert len(expected) == 15
+    if limit:
+        [lost] = [line for line in lines if line not in expected]
+        lines.remove(lost)
+        assert 0 < len(lines) < 15
+        assert lost == f"... and {15 - len(lines)} lines more that did not fit: {LIMIT} is 200"
+    else:
+        assert lines == expected
+    assert not races(stats), races(stats)
+    assert stats.scratch == 0
 
 
 @interpreted

@@ -24,6 +24,8 @@ pytestmark = [
 
 # In a process of its own: the stand-in stays loaded under the names of the real libraries.
 SCRIPT = """
+import contextlib
+import io
 import sys
 sys.path.insert(0, sys.argv[1])
 import mockhip
@@ -51,6 +53,11 @@ def added(x, out, turns):
     i = kt.program_id()
     kt.store_add(out, (0, 0), kt.load(x, (i, 0), (16, 32)), turn=(turns[0], i))
 
+@kt.kernel(grid=2)
+def tell(x):
+    i = kt.program_id()
+    kt.device_print("{} of {}: {}", i, 2, kt.load(x, i, 4).sum(axis=0))
+
 def start(kernel, *args):
     arguments, given = kernel.bind(args, {})
     settled = kernel.settle(parse("hip"), arguments, given)
@@ -74,6 +81,11 @@ for _ in range(2):  # the programs' counter is at zero again
     want, counts = np.zeros_like(out), np.zeros_like(turns)
     added(x, want, counts, on="numpy")
     assert (out == want).all() and turns == counts == 4
+for first in range(2):  # each launch has a log of its own
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        start(tell, np.arange(first, first + 8, dtype=np.float32))
+    said = [f"(0,): 0 of 2: {6 + 4 * first}", f"(1,): 1 of 2: {22 + 4 * first}"]
+    assert sorted(out.getvalue().splitlines()) == said, out.getvalue()
 mock.fail_next(2)
 try:
     run(a, b, np.zeros((100, 64), np.float32))

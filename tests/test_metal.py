@@ -321,6 +321,18 @@ def test_arrays_go_to_the_device_and_back(mac) -> None:
     assert (mac.DEVICES[0].compiled[0].language, mac.DEVICES[0].compiled[0].math) == (0x30001, 0)
 
 
+def test_what_kernels_print_comes_back_in_a_buffer(mac, capsys) -> None:
+    @kt.kernel(grid=2)
+    def tell(x, by):
+        i = kt.program_id()
+        kt.device_print("{} times {}: {}", i, by, (kt.load(x, i, 4) * by).sum(axis=0))
+
+    for by in (2.5, 4.0):
+        tell(np.arange(8, dtype=np.float32), np.float32(by), on="metal")
+        lines = sorted(capsys.readouterr().out.splitlines())
+        assert lines == [f"(0,): 0 times {by:.9g}: {6 * by:.9g}", f"(1,): 1 times {by:.9g}: {22 * by:.9g}"]
+
+
 def test_scalars_travel_in_one_structure(mac) -> None:
     @kt.kernel(grid=lambda x: kt.cdiv(x.shape[0], 64))
     def scaled(x, y, by, shift):

@@ -26,13 +26,15 @@ _VALUE = re.compile(r"%(?:%|lld|llu|d|s|\.9g)")
 
 
 def new_log(messages: Sequence[str]) -> Any:
-    """An empty log for a launch of a kernel with these messages; for one without, no more than its head."""
+    """An empty log for a launch of a kernel with these messages; for one that has none, no more than the head."""
+    if not messages:
+        return np.zeros(_HEAD, np.uint32)
     text = os.environ.get(LIMIT) or str(_DEFAULT)
     if not text.isdecimal() or int(text) > _MOST:
         raise ArgumentError(
             f"{LIMIT} is {text!r}", hint=f"a number of bytes up to {_MOST}, such as {_DEFAULT}"
         )
-    words = int(text) // 8 if messages else 0
+    words = int(text) // 8
     log = np.zeros(_HEAD + 2 * words, np.uint32)
     log[2] = words
     return log
