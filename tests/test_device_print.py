@@ -212,21 +212,30 @@ class TestLogs:
         anonymous(x, on=target)
         *lines, last = capfd.readouterr().out.splitlines()
         assert len(set(lines)) == 2 and all(line.endswith("a program with 5 elements") for line in lines)
-        assert last == f"... and 1 lines more that did not fit: {LIMIT} is 48"
+        assert last == f"... lines that did not fit: 1; raise {LIMIT}, which is 48"
         for room, fit in (
             (56, ["(0,): 1", "(0,): 2 3 4"]),
             (48, ["(0,): 1"]),
         ):  # records of 16, 40, 32 and 16 bytes
             monkeypatch.setenv(LIMIT, str(room))
             mixed(x, on=target)
-            lost = f"... and {4 - len(fit)} lines more that did not fit: {LIMIT} is {room}"
+            lost = f"... lines that did not fit: {4 - len(fit)}; raise {LIMIT}, which is {room}"
             assert capfd.readouterr().out.splitlines() == [*fit, lost]
         monkeypatch.setenv(LIMIT, "0")
         anonymous(x, on=target)
-        assert capfd.readouterr().out == f"... and 3 lines more that did not fit: {LIMIT} is 0\n"
+        assert capfd.readouterr().out == f"... lines that did not fit: 3; raise {LIMIT}, which is 0\n"
         monkeypatch.setenv(LIMIT, "72")
         anonymous(x, on=target)
         assert len(capfd.readouterr().out.splitlines()) == 3, "all fit, to the last byte"
+
+    def test_a_full_log_takes_no_more(self, target, monkeypatch) -> None:
+        """Else the words taken would begin anew at 2^32, in the midst of what stands there."""
+        logs = []
+        monkeypatch.setattr("kittens.codegen.simulate.show", lambda log, messages: logs.append(log))
+        monkeypatch.setenv("KITTENS_SIM_WORKERS", "1")
+        monkeypatch.setenv(LIMIT, "48")
+        anonymous(np.zeros(5, np.float32), on=target)
+        assert logs[0][:4].tolist() == [6, 1, 6, 0]
 
     @pytest.mark.parametrize("given", ["-1", "1e6", str(1 << 40)])
     def test_a_limit_that_is_no_number_of_bytes_is_refused(self, target, given, monkeypatch) -> None:

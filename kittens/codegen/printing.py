@@ -44,7 +44,7 @@ def show(log: Any, messages: Sequence[str]) -> None:
     """Write the lines of a log to the standard output, and how many did not fit."""
     lines = [*_lines(log, messages)]
     if lost := int(log[1]):
-        lines.append(f"... and {lost} lines more that did not fit: {LIMIT} is {int(log[2]) * 8}")
+        lines.append(f"... lines that did not fit: {lost}; raise {LIMIT}, which is {int(log[2]) * 8}")
     if lines:
         print(*lines, sep="\n", flush=True)
 
