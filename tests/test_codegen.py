@@ -13,6 +13,7 @@ from kittens.artifact import Artifact
 from kittens.backends.cuda.machine import machine
 from kittens.codegen import emit, make_plan
 from kittens.codegen.emit import fit
+from kittens.examples import library
 from kittens.kernels import attention_forward, matmul, softmax
 
 
@@ -143,6 +144,37 @@ def test_copies_of_a_few_bytes_take_no_registers_for_their_addresses() -> None:
     a, b, c = (kt.spec("float32", s) for s in ((5, 0), (0, 6), (5, 6)))
     assert "KT_BY_FOURS" in matmul.source("cuda:sm_90a", a, b, c)
     assert matmul.resources("cuda:sm_90a", a, b, c)["spilled_bytes"] == 0
+
+
+def _heads(packed: bool, dtype: str, width: int) -> tuple[list[object], list[object]]:
+    """What attention's kernels take first (q, k, v and perhaps bounds), and rows of numbers."""
+    shape, at = ((8, 4096, width), (8, 4096)) if packed else ((2, 8, 4096, width), (2, 8, 4096))
+    x, bounds = kt.spec(dtype, shape), kt.spec("int32", (9,))
+    return [x, x, x, *([bounds, bounds, 4096] if packed else [])], [kt.spec("float32", at)]
+
+
+@pytest.mark.parametrize(
+    ("target", "kernel", "dtype", "width", "left"),
+    [
+        ("cuda:sm_90a", "attention_forward", "bfloat16", 100, None),
+        ("cuda:sm_90a", "attention_varlen_forward", "float16", 50, 511),
+        ("cuda:sm_90a", "attention_backward_q", "bfloat16", 50, 511),
+        ("cuda:sm_90a", "attention_backward_q", "float32", 100, None),
+        ("cuda:sm_90a", "attention_varlen_backward_kv", "bfloat16", 100, None),
+        ("cuda:sm_80", "attention_forward", "bfloat16", 160, None),
+        ("cuda:sm_80", "attention_varlen_forward", "bfloat16", 112, 511),
+        ("cuda:sm_80", "attention_backward_kv", "bfloat16", 224, None),
+    ],
+)
+def test_attention_of_heads_of_any_width_compiles_without_spills(target, kernel, dtype, width, left) -> None:
+    """Rows that are no multiple of 16 bytes are copied in small pieces, whose addresses took all registers."""
+    needs_compiler()
+    heads, rows = _heads("varlen" in kernel, dtype, width)
+    x = heads[0]
+    more = {"forward": [x, *rows], "q": [x, *rows, *rows, x], "kv": [x, *rows, *rows, x, x]}
+    arguments = [*heads, *more[kernel.rsplit("_", 1)[1]]]
+    taken = library(kernel).resources(target, *arguments, scale=0.1, left=left, right=0)
+    assert taken["spilled_bytes"] == 0
 
 
 def test_spills_are_an_error_with_advice() -> None:

@@ -233,19 +233,19 @@ def _aligned(x: TensorArg) -> bool:
 def _attention(kernel: str, width: int, itemsize: int) -> dict[str, int]:
     row_bytes = width * itemsize
     if kernel == "attention_forward":
-        return {"BM": 64, "BN": 32} if row_bytes > 768 else {}
-    if kernel == "attention_backward_q" and (width <= 32 or (64 < width < 128 and itemsize == 2)):
+        return {"BM": 64, "BN": 32} if row_bytes > 768 or (128 < width < 192 and itemsize == 2) else {}
+    if kernel == "attention_backward_q" and (width <= 32 or 64 < width < 128):
         return {"BM": 64, "BN": 32}
     if row_bytes > 512:
         return {"BM": 32, "BN": 32}
-    return {"BM": 64, "BN": 32} if row_bytes == 512 and itemsize == 2 else {}
+    return {"BM": 64, "BN": 32} if row_bytes > 384 and itemsize == 2 else {}
 
 
 #: For packed sequences, by kernel and bytes of an element: (heads up to so wide, BM, BN), in order; the largest that compile
 #: without spills. Where a sequence begins takes registers, so that these differ from those of dense tensors.
 _VARLEN: dict[str, dict[int, tuple[tuple[int, int, int], ...]]] = {
     "attention_varlen_forward": {
-        2: ((128, 64, 64), (256, 64, 32)),
+        2: ((96, 64, 64), (127, 64, 32), (128, 64, 64), (256, 64, 32)),
         4: ((80, 64, 64), (160, 64, 32), (192, 64, 64), (256, 64, 32)),
     },
     "attention_varlen_backward_kv": {
