@@ -8,21 +8,6 @@ extern __shared__ __align__(1024) kt_u8 kt_shared_bytes[];
 #define KT_SHARED_MEMORY(name, ...) const kt_smem name = kt_smem(__cvta_generic_to_shared(kt_shared_bytes))
 #endif
 
-KT_FN kt_u32x2 kt_make_u32x2(kt_u32 x, kt_u32 y) {
-  kt_u32x2 r;
-  r.x = x;
-  r.y = y;
-  return r;
-}
-KT_FN kt_u32x4 kt_make_u32x4(kt_u32 x, kt_u32 y, kt_u32 z, kt_u32 w) {
-  kt_u32x4 r;
-  r.x = x;
-  r.y = y;
-  r.z = z;
-  r.w = w;
-  return r;
-}
-
 // ---- global memory
 
 KT_FN kt_u8 kt_ld_global_b8(kt_in p KT_SITE) {

@@ -19,39 +19,16 @@ __device__ __forceinline__ kt_smem kt_shared_memory<0>() { return (kt_smem)kt_sh
 #define KT_STORE_SHARED(T, p, v) (*(KT_LDS T*)(p) = (v))
 #endif
 
-KT_FN kt_u32x2 kt_make_u32x2(kt_u32 x, kt_u32 y) {
-  kt_u32x2 r;
-  r.x = x;
-  r.y = y;
-  return r;
-}
-KT_FN kt_u32x4 kt_make_u32x4(kt_u32 x, kt_u32 y, kt_u32 z, kt_u32 w) {
-  kt_u32x4 r;
-  r.x = x;
-  r.y = y;
-  r.z = z;
-  r.w = w;
-  return r;
-}
+#include "kt_pointers.h"
 
 // ---- global memory
 
-KT_FN kt_u8 kt_ld_global_b8(kt_in p KT_SITE) { KT_HERE; return KT_LOAD_GLOBAL(kt_u8, p); }
-KT_FN kt_u16 kt_ld_global_b16(kt_in p KT_SITE) { KT_HERE; return KT_LOAD_GLOBAL(kt_u16, p); }
-KT_FN kt_u32 kt_ld_global_b32(kt_in p KT_SITE) { KT_HERE; return KT_LOAD_GLOBAL(kt_u32, p); }
-KT_FN kt_u32x2 kt_ld_global_b64(kt_in p KT_SITE) { KT_HERE; return KT_LOAD_GLOBAL(kt_u32x2, p); }
-KT_FN kt_u32x4 kt_ld_global_b128(kt_in p KT_SITE) { KT_HERE; return KT_LOAD_GLOBAL(kt_u32x4, p); }
 // As kt_ld_global_b128, for data that is read once: not kept in the caches.
 KT_FN kt_u32x4 kt_ld_global_once_b128(kt_in p KT_SITE) {
   KT_HERE;
   return KT_NATIVE(KT_LOAD_GLOBAL(kt_u32x4, p), __builtin_nontemporal_load((const KT_GLOBAL kt_u32x4*)p));
 }
 
-KT_FN void kt_st_global_b8(kt_out p, kt_u8 v KT_SITE) { KT_HERE; KT_STORE_GLOBAL(kt_u8, p, v); }
-KT_FN void kt_st_global_b16(kt_out p, kt_u16 v KT_SITE) { KT_HERE; KT_STORE_GLOBAL(kt_u16, p, v); }
-KT_FN void kt_st_global_b32(kt_out p, kt_u32 v KT_SITE) { KT_HERE; KT_STORE_GLOBAL(kt_u32, p, v); }
-KT_FN void kt_st_global_b64(kt_out p, kt_u32x2 v KT_SITE) { KT_HERE; KT_STORE_GLOBAL(kt_u32x2, p, v); }
-KT_FN void kt_st_global_b128(kt_out p, kt_u32x4 v KT_SITE) { KT_HERE; KT_STORE_GLOBAL(kt_u32x4, p, v); }
 KT_FN void kt_st_global_once_b128(kt_out p, kt_u32x4 v KT_SITE) {
   KT_HERE;
   KT_NATIVE(KT_STORE_GLOBAL(kt_u32x4, p, v), __builtin_nontemporal_store(v, (KT_GLOBAL kt_u32x4*)p));
@@ -148,18 +125,6 @@ KT_FN void kt_buffer_st_b128(kt_buffer b, kt_u32 offset, kt_u32x4 v KT_SITE) {
 }
 
 // ---- shared memory
-
-KT_FN kt_u8 kt_ld_shared_b8(kt_smem p KT_SITE) { KT_HERE; return KT_LOAD_SHARED(kt_u8, p); }
-KT_FN kt_u16 kt_ld_shared_b16(kt_smem p KT_SITE) { KT_HERE; return KT_LOAD_SHARED(kt_u16, p); }
-KT_FN kt_u32 kt_ld_shared_b32(kt_smem p KT_SITE) { KT_HERE; return KT_LOAD_SHARED(kt_u32, p); }
-KT_FN kt_u32x2 kt_ld_shared_b64(kt_smem p KT_SITE) { KT_HERE; return KT_LOAD_SHARED(kt_u32x2, p); }
-KT_FN kt_u32x4 kt_ld_shared_b128(kt_smem p KT_SITE) { KT_HERE; return KT_LOAD_SHARED(kt_u32x4, p); }
-
-KT_FN void kt_st_shared_b8(kt_smem p, kt_u8 v KT_SITE) { KT_HERE; KT_STORE_SHARED(kt_u8, p, v); }
-KT_FN void kt_st_shared_b16(kt_smem p, kt_u16 v KT_SITE) { KT_HERE; KT_STORE_SHARED(kt_u16, p, v); }
-KT_FN void kt_st_shared_b32(kt_smem p, kt_u32 v KT_SITE) { KT_HERE; KT_STORE_SHARED(kt_u32, p, v); }
-KT_FN void kt_st_shared_b64(kt_smem p, kt_u32x2 v KT_SITE) { KT_HERE; KT_STORE_SHARED(kt_u32x2, p, v); }
-KT_FN void kt_st_shared_b128(kt_smem p, kt_u32x4 v KT_SITE) { KT_HERE; KT_STORE_SHARED(kt_u32x4, p, v); }
 
 KT_FN float kt_atomic_add_shared_f32(kt_smem p, float v KT_SITE) {
   KT_HERE;

@@ -13,36 +13,12 @@
 #define KT_STORE_SHARED(T, p, v) (*(threadgroup T*)(p) = (v))
 #endif
 
-KT_FN kt_u32x2 kt_make_u32x2(kt_u32 x, kt_u32 y) {
-  kt_u32x2 r;
-  r.x = x;
-  r.y = y;
-  return r;
-}
-KT_FN kt_u32x4 kt_make_u32x4(kt_u32 x, kt_u32 y, kt_u32 z, kt_u32 w) {
-  kt_u32x4 r;
-  r.x = x;
-  r.y = y;
-  r.z = z;
-  r.w = w;
-  return r;
-}
+#include "kt_pointers.h"
 
 // ---- global memory
 
-KT_FN kt_u8 kt_ld_global_b8(kt_in p KT_SITE) { KT_HERE; return KT_LOAD_GLOBAL(uchar, p); }
-KT_FN kt_u16 kt_ld_global_b16(kt_in p KT_SITE) { KT_HERE; return KT_LOAD_GLOBAL(ushort, p); }
-KT_FN kt_u32 kt_ld_global_b32(kt_in p KT_SITE) { KT_HERE; return KT_LOAD_GLOBAL(uint, p); }
-KT_FN kt_u32x2 kt_ld_global_b64(kt_in p KT_SITE) { KT_HERE; return KT_LOAD_GLOBAL(uint2, p); }
-KT_FN kt_u32x4 kt_ld_global_b128(kt_in p KT_SITE) { KT_HERE; return KT_LOAD_GLOBAL(uint4, p); }
-// For data that is read once; Metal has no word for it.
+// For data that is read or written once; Metal has no word for it.
 KT_FN kt_u32x4 kt_ld_global_once_b128(kt_in p KT_SITE) { KT_HERE; return KT_LOAD_GLOBAL(uint4, p); }
-
-KT_FN void kt_st_global_b8(kt_out p, kt_u8 v KT_SITE) { KT_HERE; KT_STORE_GLOBAL(uchar, p, v); }
-KT_FN void kt_st_global_b16(kt_out p, kt_u16 v KT_SITE) { KT_HERE; KT_STORE_GLOBAL(ushort, p, v); }
-KT_FN void kt_st_global_b32(kt_out p, kt_u32 v KT_SITE) { KT_HERE; KT_STORE_GLOBAL(uint, p, v); }
-KT_FN void kt_st_global_b64(kt_out p, kt_u32x2 v KT_SITE) { KT_HERE; KT_STORE_GLOBAL(uint2, p, v); }
-KT_FN void kt_st_global_b128(kt_out p, kt_u32x4 v KT_SITE) { KT_HERE; KT_STORE_GLOBAL(uint4, p, v); }
 KT_FN void kt_st_global_once_b128(kt_out p, kt_u32x4 v KT_SITE) { KT_HERE; KT_STORE_GLOBAL(uint4, p, v); }
 
 KT_FN void kt_prefetch(kt_in p) { (void)p; }  // Metal has no word for it
@@ -66,18 +42,6 @@ KT_FN void kt_atomic_add_u64(kt_out p, kt_u64 v KT_SITE) {
 }
 
 // ---- threadgroup memory
-
-KT_FN kt_u8 kt_ld_shared_b8(kt_smem p KT_SITE) { KT_HERE; return KT_LOAD_SHARED(uchar, p); }
-KT_FN kt_u16 kt_ld_shared_b16(kt_smem p KT_SITE) { KT_HERE; return KT_LOAD_SHARED(ushort, p); }
-KT_FN kt_u32 kt_ld_shared_b32(kt_smem p KT_SITE) { KT_HERE; return KT_LOAD_SHARED(uint, p); }
-KT_FN kt_u32x2 kt_ld_shared_b64(kt_smem p KT_SITE) { KT_HERE; return KT_LOAD_SHARED(uint2, p); }
-KT_FN kt_u32x4 kt_ld_shared_b128(kt_smem p KT_SITE) { KT_HERE; return KT_LOAD_SHARED(uint4, p); }
-
-KT_FN void kt_st_shared_b8(kt_smem p, kt_u8 v KT_SITE) { KT_HERE; KT_STORE_SHARED(uchar, p, v); }
-KT_FN void kt_st_shared_b16(kt_smem p, kt_u16 v KT_SITE) { KT_HERE; KT_STORE_SHARED(ushort, p, v); }
-KT_FN void kt_st_shared_b32(kt_smem p, kt_u32 v KT_SITE) { KT_HERE; KT_STORE_SHARED(uint, p, v); }
-KT_FN void kt_st_shared_b64(kt_smem p, kt_u32x2 v KT_SITE) { KT_HERE; KT_STORE_SHARED(uint2, p, v); }
-KT_FN void kt_st_shared_b128(kt_smem p, kt_u32x4 v KT_SITE) { KT_HERE; KT_STORE_SHARED(uint4, p, v); }
 
 KT_FN kt_i32 kt_atomic_add_shared_i32(kt_smem p, kt_i32 v KT_SITE) {  // Metal has no float atomics in threadgroup memory
   KT_HERE;
