@@ -109,12 +109,12 @@ def _rows(kernel: str) -> Callable[[int, int], Example]:
     """The example of a kernel on rows with other rows, as `kittens.ops` runs it; vectors get the length of a row."""
 
     def made(m: int, n: int) -> Example:
-        from kittens.ops import _tiles
+        from kittens.ops.checks import tiles
 
         example = EXAMPLES[kernel]
         shapes = {2: (m, n), 1: (n,)}
         args = [spec(a.dtype, shapes[a.ndim]) if isinstance(a, TensorArg) else a for a in example.args]
-        held = _tiles(n, None) if "resident" in library(kernel).constants else {}
+        held = tiles(n, None) if "resident" in library(kernel).constants else {}
         return Example(tuple(args), {**example.constants, **held})
 
     return made

@@ -22,6 +22,7 @@ from kittens import ops
 from kittens.arguments import TensorArg
 from kittens.dtypes import FLOAT8, as_dtype
 from kittens.errors import ArgumentError, ShapeError
+from kittens.ops import checks, heads
 
 try:
     import torch
@@ -38,7 +39,7 @@ __all__ = ["attention", "attention_decode", "attention_varlen", "scaled_dot_prod
 
 
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: ops.Window = None,
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: heads.Window = None,
     scale: float | None = None, return_lse: bool = False, deterministic: bool = True, on: str | None = None,
 ) -> Any:  # fmt: skip
     """softmax(scale q k^T) v, as `kittens.ops.attention` has it, with gradients in q, k and v.
@@ -49,7 +50,7 @@ def attention(
     that in q is summed in no fixed order, which takes less time. Under autocast, inputs of other floats are converted first.
     There are no second derivatives.
     """
-    left, right = ops.span(causal, window)
+    left, right = heads.span(causal, window)
     q, k, v = _autocast(q, k, v)
     o, lse = _attention(q, k, v, left, right, scale, deterministic, on)
     return (o, lse) if return_lse else o
@@ -57,7 +58,7 @@ def attention(
 
 def attention_varlen(
     q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, max_q: int, max_k: int, *, causal: bool = False,
-    window: ops.Window = None, scale: float | None = None, return_lse: bool = False, on: str | None = None,
+    window: heads.Window = None, scale: float | None = None, return_lse: bool = False, on: str | None = None,
 ) -> Any:  # fmt: skip
     """`attention` of packed sequences of different lengths, as `kittens.ops.attention_varlen` has it, with gradients.
 
@@ -65,7 +66,7 @@ def attention_varlen(
     max_q and max_k how long the longest are. The result is (Tq, H, Dv), the log-sum-exp (H, Tq). Neither results nor
     gradients are set in rows that belong to no sequence. The other arguments are those of `attention`.
     """
-    left, right = ops.span(causal, window)
+    left, right = heads.span(causal, window)
     q, k, v = _autocast(q, k, v)
     o, lse = _attention_varlen(q, k, v, cu_q, cu_k, max_q, max_k, left, right, scale, on)
     return (o, lse) if return_lse else o
@@ -73,7 +74,7 @@ def attention_varlen(
 
 def attention_decode(
     q: Tensor, k: Tensor, v: Tensor, *, lengths: Tensor = None, table: Tensor = None, causal: bool = False,
-    window: ops.Window = None, scale: float | None = None, splits: int | None = None, return_lse: bool = False,
+    window: heads.Window = None, scale: float | None = None, splits: int | None = None, return_lse: bool = False,
     on: str | None = None,
 ) -> Any:  # fmt: skip
     """`attention` of few queries over many keys, dense or in pages, as `kittens.ops.attention_decode` has it; no gradients.
@@ -81,7 +82,7 @@ def attention_decode(
     q is (B, H, Nq, D), k (B, Hk, N, D), v (B, Hk, N, Dv), and lengths (B,), int32, says how many keys each sequence has.
     With a table (B, most), int32, k is (P, page, Hk, D) and v (P, page, Hk, Dv).
     """
-    left, right = ops.span(causal, window)
+    left, right = heads.span(causal, window)
     q, k, v = _autocast(q, k, v)
     o, lse = _attention_decode(q, k, v, lengths, table, left, right, scale, splits, on)
     return (o, lse) if return_lse else o
@@ -227,26 +228,26 @@ def _described(t: Tensor) -> Any:
 
 
 def _forward_fake(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    ops.heads(_described(q), _described(k), _described(v), ops.ATTENDED)
+    heads.dense(_described(q), _described(k), _described(v), heads.ATTENDED)
     return _result(q, v), q.new_empty(q.shape[:-1], dtype=torch.float32)
 
 
 def _backward_fake(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, ...]:
-    ops.heads(_described(q), _described(k), _described(v), ops.FLOATS)
+    heads.dense(_described(q), _described(k), _described(v), checks.FLOATS)
     return tuple(t.new_empty(t.shape) for t in (q, k, v))
 
 
 def _varlen_fake(
     q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *_: Any
 ) -> tuple[Tensor, Tensor]:
-    ops.packed(ops.ATTENDED, *map(_described, (q, k, v, cu_q, cu_k)))
+    heads.packed(heads.ATTENDED, *map(_described, (q, k, v, cu_q, cu_k)))
     return _result(q, v), q.new_empty((q.shape[1], q.shape[0]), dtype=torch.float32)
 
 
 def _decode_fake(
     q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, table: Tensor, *_: Any
 ) -> tuple[Tensor, Tensor]:
-    ops.decoded(*map(_described, (q, k, v, lengths, table)))
+    heads.decoded(*map(_described, (q, k, v, lengths, table)))
     return _result(q, v), q.new_empty(q.shape[:-1], dtype=torch.float32)
 
 

@@ -10,6 +10,8 @@ from kerneltools import E4M3, F16, F32, FLOATS, U, normal, random_shapes, roundi
 
 import kittens as kt
 from kittens import kernels, ops
+from kittens.ops import splitting
+from kittens.ops.heads import PART_KEYS
 
 
 @pytest.fixture(autouse=True)
@@ -158,12 +160,12 @@ def test_parts_fill_processors_and_are_not_small():
     h200, one = kt.targets.parse("cuda:sm_90a"), kt.targets.parse("numpy")
     for programs in (1, 7, 64, 131, 200, 1000):
         for keys in (1, 300, 4096, 131072):
-            n = ops._parts(programs, keys, h200)
-            assert 1 <= n <= ops.PARTS and (n == 1 or keys // n >= ops.PART_KEYS)
+            n = splitting.parts(programs, keys, h200, PART_KEYS)
+            assert 1 <= n <= splitting.MOST and (n == 1 or keys // n >= PART_KEYS)
             if keys == 131072:
                 waves = programs * n / (3 * 132)  # of whose shared memory a program takes less than a third
-                assert waves / math.ceil(waves) > 0.85 or n >= 0.9 * ops.PARTS
-    assert ops._parts(8, 131072, one) == 1 and ops._parts(0, 0, one) == 1
+                assert waves / math.ceil(waves) > 0.85 or n >= 0.9 * splitting.MOST
+    assert all(splitting.parts(n, keys, one, PART_KEYS) == 1 for n, keys in ((8, 131072), (0, 0)))
 
 
 def test_the_kernels_are_short():

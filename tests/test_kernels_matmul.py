@@ -27,6 +27,7 @@ from kerneltools import (
 import kittens as kt
 from kittens import kernels, ops
 from kittens.errors import ArgumentError, DTypeError
+from kittens.ops import products, splitting
 from kittens.recording import launch
 
 
@@ -306,27 +307,27 @@ def parts(m, n, k, target, dtype="bfloat16"):
     a, b, c = (kt.spec(dtype, s) for s in ((m, k), (k, n), (m, n)))
     target = kt.targets.parse(target)
     whole, pieces = (a, b, c, None, None, None), (a, b, kt.spec("float32", (1, m, n)))
-    found = ops._product_parts(whole, {}, pieces, {}, k, target)
+    found = products._product_parts(whole, {}, pieces, {}, k, target)
     return (
-        ops._programs(kernels.matmul, whole, {}, target),
+        splitting.programs(kernels.matmul, whole, {}, target),
         found,
-        ops._programs(kernels.matmul_split, pieces, {}, target),
+        splitting.programs(kernels.matmul_split, pieces, {}, target),
     )
 
 
 @pytest.mark.parametrize("target", ["cuda:sm_90a", "cuda:sm_80", "hip:gfx942", "hip:gfx950", "metal:apple7"])
 def test_a_product_is_split_where_processors_have_nothing_to_do(target):
-    processors = ops._processors(kt.targets.parse(target))
+    processors = splitting.processors(kt.targets.parse(target))
     for m, n in ((64, 64), (256, 256), (16, 1024), (512, 1024), (2048, 2048), (8192, 8192)):
         for k in (512, 4096, 16384, 65536):
             programs, found, each = parts(m, n, k, target)
-            if k < ops.SPLIT_COLUMNS or 2 * programs > processors:
+            if k < products.SPLIT_COLUMNS or 2 * programs > processors:
                 assert found == 1
                 continue
-            assert 1 < found <= ops.PARTS and k // found >= ops.PART_COLUMNS
+            assert 1 < found <= splitting.MOST and k // found >= products.PART_COLUMNS
             if k == 65536:
                 waves = found * each / processors
-                assert waves / math.ceil(waves) > 0.8 or found >= 0.9 * ops.PARTS
+                assert waves / math.ceil(waves) > 0.8 or found >= 0.9 * splitting.MOST
 
 
 def test_nothing_is_split_unasked_where_a_target_does_not_tell_its_processors():

@@ -19,6 +19,7 @@ from kerneltools import (
 )
 
 from kittens import ops
+from kittens.ops.checks import RESIDENT
 
 BLOCKS = {"whole": None, "blocks": {"BN": 32}, "one row": {"BM": 1, "BN": 16}}
 SHAPES = [(1, 1), (5, 16), (3, 31), (7, 100), (2, 3, 33), (4,), (0, 5), (3, 0), (2, 0, 7)]
@@ -59,7 +60,7 @@ def test_softmax_of_infinities(tune):
 
 
 def test_softmax_of_long_rows_goes_by_blocks():
-    check_softmax(normal(np.random.default_rng(2), BF16, 3, ops.RESIDENT + 5))
+    check_softmax(normal(np.random.default_rng(2), BF16, 3, RESIDENT + 5))
 
 
 def test_strided_rows_are_not_copied():
