@@ -336,13 +336,13 @@ def test_nothing_is_split_unasked_where_a_target_does_not_tell_its_processors():
 
 def test_a_split_product_by_itself(monkeypatch):
     """On a simulated target a long product of few tiles is split, and the second call repeats both launches."""
-    monkeypatch.setattr(ops, "SPLIT_COLUMNS", 256)
-    monkeypatch.setattr(ops, "PART_COLUMNS", 64)
+    monkeypatch.setattr(products, "SPLIT_COLUMNS", 256)
+    monkeypatch.setattr(products, "PART_COLUMNS", 64)
     rng = np.random.default_rng(18)
     a, b, bias = normal(rng, BF16, 70, 400), normal(rng, BF16, 400, 24), normal(rng, BF16, 24)
     seen = []
     monkeypatch.setattr(
-        ops,
+        products,
         "launch",
         lambda kernel, *args, **named: (seen.append(kernel.name), launch(kernel, *args, **named)),
     )
@@ -358,7 +358,7 @@ def test_a_split_product_by_itself(monkeypatch):
 def test_a_product_is_whole_where_nobody_makes_an_array_for_the_sums(monkeypatch):
     rng = np.random.default_rng(19)
     a, b, out = normal(rng, F32, 20, 300), normal(rng, F32, 300, 30), np.empty((20, 30), F32)
-    monkeypatch.setattr(ops, "empty", lambda *_: None)
+    monkeypatch.setattr(products, "empty", lambda *_: None)
     ops.matmul(a, b, splits=3, out=out)
     check(out, a, b)
 

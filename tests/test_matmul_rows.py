@@ -13,6 +13,7 @@ from kittens.backends.cuda import tunables
 from kittens.backends.cuda.compile import available
 from kittens.ir import base
 from kittens.kernels import copy, matmul, transpose
+from kittens.ops import products
 from kittens.recording import launch
 from kittens.targets import Rows
 
@@ -34,7 +35,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[int, ...]
         seen.append((kernel.name, args[0].strides))
         launch(kernel, *args, **constants)
 
-    monkeypatch.setattr(ops, "launch", noted)
+    monkeypatch.setattr(products, "launch", noted)
     monkeypatch.setattr(tunables, "_WORTH_COPIES", 1)
     return seen
 

@@ -233,7 +233,8 @@ def _aligned(x: TensorArg) -> bool:
 def _attention(kernel: str, width: int, itemsize: int) -> dict[str, int]:
     row_bytes = width * itemsize
     if kernel == "attention_forward":
-        return {"BM": 64, "BN": 32} if row_bytes > 768 or (128 < width < 192 and itemsize == 2) else {}
+        narrower = (128 < width < 192) if itemsize == 2 else (64 < width < 128 or width > 192)
+        return {"BM": 64, "BN": 32} if narrower else {}
     if kernel == "attention_backward_q" and (width <= 32 or 64 < width < 128):
         return {"BM": 64, "BN": 32}
     if row_bytes > 512:
@@ -250,7 +251,7 @@ _VARLEN: dict[str, dict[int, tuple[tuple[int, int, int], ...]]] = {
     },
     "attention_varlen_backward_kv": {
         2: ((63, 32, 64), (64, 64, 64), (127, 32, 32), (128, 64, 64), (191, 16, 64), (256, 64, 32)),
-        4: ((128, 64, 64), (192, 64, 32), (256, 32, 32)),
+        4: ((128, 64, 64), (192, 64, 32), (255, 32, 16), (256, 32, 32)),
     },
     "attention_varlen_backward_q": {
         2: ((63, 64, 32), (64, 64, 64), (127, 64, 32), (175, 64, 64), (256, 64, 32)),
