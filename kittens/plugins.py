@@ -102,6 +102,10 @@ class Hooks:
         """Compile a traced kernel; returns the compiled object, whose resources can be read."""
 
     @hookspec(firstresult=True)
+    def kittens_assembly(self, target: Target, artifact: Artifact) -> str | None:
+        """The assembly of a compiled kernel, of a backend whose compiler gives none with the code."""
+
+    @hookspec(firstresult=True)
     def kittens_launch(self, target: Target, launch: Launch) -> Run | None:
         """Run a kernel on its arguments and say how that was done. Raises UnavailableError when it cannot."""
 

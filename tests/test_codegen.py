@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -137,6 +138,24 @@ def test_compiled_kernels_say_what_they_take() -> None:
     needs_compiler()
     found = softmax.resources("cuda:sm_80", bf16(64, 512), bf16(64, 512))
     assert found["registers"] > 0 and found["spilled_bytes"] == 0 and found["threads"] % 32 == 0
+
+
+def test_machine_code_is_shown_as_text(monkeypatch) -> None:
+    needs_compiler()
+    from kittens.backends.cuda import assembly
+
+    made = softmax.compile("cuda:sm_90a", bf16(64, 512), bf16(64, 512))
+    with monkeypatch.context() as m:
+        m.setattr(assembly, "disassembler", lambda: None)
+        with pytest.raises(kt.UnavailableError, match="nvdisasm is not installed") as caught:
+            assembly.assembly(made)
+        assert "kittens-gpu[compile]" in str(caught.value)
+    if assembly.disassembler() is None:
+        pytest.skip("nvdisasm is not installed: the extra compile brings it")
+    text = assembly.assembly(made)
+    assert "softmax_kernel" in text and "MUFU.EX2" in text and "EXIT" in text
+    with pytest.raises(kt.UnavailableError, match="cannot read the code of softmax"):
+        assembly.assembly(dataclasses.replace(made, code=b"no code"))
 
 
 def test_copies_of_a_few_bytes_take_no_registers_for_their_addresses() -> None:

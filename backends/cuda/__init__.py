@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kittens.arguments import Reader, TensorArg
 from kittens.backends.cuda import arrays
@@ -12,6 +12,9 @@ from kittens.dtypes import DType
 from kittens.generating import ULP, Parts, driver_missing, hooks, simulator_missing
 from kittens.plugins import hookimpl
 from kittens.targets import Numerics, Rows, Target, TargetInfo, infos
+
+if TYPE_CHECKING:
+    from kittens.artifact import Artifact
 
 ARCHITECTURES = {
     "": "the NVIDIA GPU of this machine",
@@ -60,6 +63,15 @@ globals().update(hooks("cuda", _parts))
 @hookimpl
 def kittens_targets() -> list[TargetInfo]:
     return infos("cuda", ARCHITECTURES, missing())
+
+
+@hookimpl
+def kittens_assembly(target: Target, artifact: Artifact) -> str | None:
+    if target.backend != "cuda":
+        return None
+    from kittens.backends.cuda.assembly import assembly
+
+    return assembly(artifact)
 
 
 @hookimpl

@@ -138,11 +138,11 @@ def render(kernel: Kernel, example: Example, target: Target, stage: str) -> str 
         return kernel.source(target, *args, **constants).rstrip()
     compiled = kernel.compile(target, *args, **constants)
     shown = getattr(compiled, stage, None)
+    if not shown and stage == "asm":
+        shown = plugins.manager().hook.kittens_assembly(target=target, artifact=compiled)
     if not shown:
-        made = stage == "asm" and bool(getattr(compiled, "code", None))
         raise UnavailableError(
-            f"the backend of {target} compiles {kernel.name}, but does not give its {stage}",
-            hint="write kernel.compile(target, ...).code to a file for the vendor's disassembler" * made,
+            f"the backend of {target} compiles {kernel.name}, but does not give its {stage}"
         )
     return dict(shown) if stage == "resources" else str(shown).rstrip()
 
