@@ -238,7 +238,8 @@ def _attention(kernel: str, width: int, itemsize: int) -> dict[str, int]:
     if kernel == "attention_backward_q" and (width <= 32 or 64 < width < 128):
         return {"BM": 64, "BN": 32}
     if row_bytes > 512:
-        return {"BM": 32, "BN": 32}
+        side = 16 if kernel == "attention_backward_kv" and 768 < row_bytes < 1024 else 32
+        return {"BM": side, "BN": side}
     return {"BM": 64, "BN": 32} if row_bytes > 384 and itemsize == 2 else {}
 
 
@@ -247,11 +248,11 @@ def _attention(kernel: str, width: int, itemsize: int) -> dict[str, int]:
 _VARLEN: dict[str, dict[int, tuple[tuple[int, int, int], ...]]] = {
     "attention_varlen_forward": {
         2: ((96, 64, 64), (127, 64, 32), (128, 64, 64), (256, 64, 32)),
-        4: ((80, 64, 64), (160, 64, 32), (192, 64, 64), (256, 64, 32)),
+        4: ((80, 64, 64), (160, 64, 32), (192, 64, 64), (255, 32, 16), (256, 64, 32)),
     },
     "attention_varlen_backward_kv": {
         2: ((63, 32, 64), (64, 64, 64), (127, 32, 32), (128, 64, 64), (191, 16, 64), (256, 64, 32)),
-        4: ((128, 64, 64), (192, 64, 32), (211, 32, 16), (256, 32, 32)),
+        4: ((128, 64, 64), (192, 64, 32), (255, 16, 32), (256, 32, 32)),
     },
     "attention_varlen_backward_q": {
         2: ((63, 64, 32), (64, 64, 64), (127, 64, 32), (175, 64, 64), (256, 64, 32)),
