@@ -13,6 +13,7 @@ from kittens.codegen.emit.writer import Writer
 from kittens.codegen.known import constant
 from kittens.codegen.positions import Position, near_test, total
 from kittens.ir import Op, Value
+from kittens.opset import OPS
 
 
 @dataclass
@@ -75,6 +76,10 @@ def slope(value: Value, index: Value, loop: Op, owner: Mapping[Op, Op]) -> int |
         return None if value in loop.regions[0].args else 0
     if owner.get(op) is not loop:
         return 0
+    if (
+        op.name == "load" or not OPS[op.name].pure
+    ):  # a branch, a loop within this one: their operands do not tell
+        return None
     slopes = [slope(v, index, loop, owner) for v in op.operands]
     if all(s == 0 for s in slopes):
         return 0
