@@ -210,3 +210,109 @@ def test_faults_in_the_text_are_found(name: str, width: int) -> None:
 @pytest.mark.parametrize("width", [64, 128])
 def test_the_text_without_a_fault_is_right(width: int) -> None:
     _ran("kt_bar_fence();", "kt_bar_fence();", width)
+
+
+# ---- loops like attention's whose masks and factors are made of other things
+
+
+def _attending(masked: Any, factor: Any, rows: int) -> Any:
+    """A kernel with a mask that `masked(j, t, n)` bounds, and sums scaled by `factor(c, f, s, j, i)`."""
+
+    @kt.kernel(grid=lambda q, o: (kt.cdiv(q.shape[0], rows),))
+    def attending(q, k, v, o, f, t, n):
+        i = kt.program_id()
+        q_tile = kt.load(q, (i, 0), (rows, 64))
+        acc = kt.zeros((rows, 64), kt.float32)
+        for j in kt.range(n):
+            s = q_tile @ kt.load(k, (j, 0), (64, 64)).T
+            if masked is not None:
+                s = kt.where(kt.cols(j, 64) >= masked(i, j, t, n), s, 0.0)
+            if factor is not None:
+                acc = acc * factor(kt.load(f[2], i, rows) > 0.5, f, s, i, j, q_tile, k)[:, None]
+            acc += s.to(q.dtype) @ kt.load(v, (j, 0), (64, 64))
+        kt.store(o, (i, 0), acc)
+
+    return attending
+
+
+def _attend(kernel: Any, rows: int, target: str) -> Any:
+    rng = np.random.default_rng(5)
+    q, k, v = (rng.normal(size=(n, 64)).astype(ml_dtypes.bfloat16) for n in (2 * rows, 320, 320))
+    o, f = np.zeros((2 * rows, 64), np.float32), rng.uniform(size=(3, 2 * rows)).astype(np.float32)
+    t = np.array([10, 77, 200, 20, 300], np.int64)
+    plan = kernel.plan("cuda:sm_90a", q, k, v, o, f, t, 5)
+    assert plan.roles is not None and plan.roles.late
+    kernel(q, k, v, o, f, t, 5, on=target)
+    return o
+
+
+def _in_branch(i: Any, j: Any, t: Any, n: Any) -> Any:
+    bound = kt.scalar(0, kt.int64)
+    for _ in kt.when(n > 3):
+        bound = j * 100
+    return bound
+
+
+def _in_loop(i: Any, j: Any, t: Any, n: Any) -> Any:
+    bound = kt.scalar(0, kt.int64)
+    for _ in kt.range(3):
+        bound = bound + j * 30
+    return bound
+
+
+def _stored(i: Any, j: Any, t: Any, n: Any) -> Any:
+    bound = kt.load(t[i])
+    kt.store(t[i], (), bound + 100)
+    return bound
+
+
+BOUNDS = {
+    "a branch": _in_branch,
+    "a loop": _in_loop,
+    "memory that is written": _stored,
+    "memory": lambda i, j, t, n: kt.load(t[j]),
+    "a choice": lambda i, j, t, n: kt.where(j == 2, j + 150, j * 70),
+    "a square": lambda i, j, t, n: j * j * 30,
+    "a quotient": lambda i, j, t, n: j * 200 // 3,
+    "what falls": lambda i, j, t, n: 200 - j * 30,
+    "an outer scalar": lambda i, j, t, n: i * 40 + n,
+}
+
+
+@SIM
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_edges_that_do_not_go_on_evenly_are_tested_where_they_stand(bound: str) -> None:
+    """What a branch, a loop within a loop or a load gives may change from pass to pass, whatever its operands do."""
+    kernel = _attending(BOUNDS[bound], None, 128)
+    got, want = (_attend(kernel, 128, on) for on in ("cuda:sm_90a@sim", "numpy"))
+    np.testing.assert_allclose(got, want, atol=2e-2 * np.abs(want).max())
+
+
+def _loaded(c: Any, f: Any, s: Any, i: Any, j: Any, q: Any, k: Any) -> Any:
+    y = kt.load(f[1], i, 192)
+    kt.store(f[1], i, kt.load(f[0], i, 192) * (j + 2).to(kt.float32))
+    return kt.where(c, y, 1.0)
+
+
+FACTORS = {
+    "a load, before a store": _loaded,
+    "a product": lambda c, f, s, i, j, q, k: kt.where(
+        c, (q @ kt.load(k, (j + 1, 0), (64, 64)).T).max(axis=1) * 0.1, 1.0
+    ),
+    "a reduction": lambda c, f, s, i, j, q, k: kt.where(c, s.max(axis=1) * 0.1, 1.0),
+    "what lies elsewhere": lambda c, f, s, i, j, q, k: kt.where(
+        c, kt.exp2(kt.load(f[0], i, 192)[None, :].T.reshape(192)), 1.0
+    ),
+    "arithmetic": lambda c, f, s, i, j, q, k: kt.where(
+        c, kt.exp2(kt.load(f[0], i, 192) * 0.5 - j.to(kt.float32)), 1.0
+    ),
+}
+
+
+@SIM
+@pytest.mark.parametrize("factor", FACTORS)
+def test_factors_of_three_teams_may_need_anything(factor: str) -> None:
+    """A group that need not multiply is spared what lanes compute by themselves, and nothing else."""
+    kernel = _attending(None, FACTORS[factor], 192)
+    got, want = (_attend(kernel, 192, on) for on in ("cuda:sm_90a@sim", "numpy"))
+    np.testing.assert_allclose(got, want, atol=2e-2 * np.abs(want).max())

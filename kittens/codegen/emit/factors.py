@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from kittens.codegen.emit.elementwise import elementwise
 from kittens.codegen.emit.writer import Writer
 from kittens.codegen.known import same_number
-from kittens.codegen.placement import dtype_of, is_tile, related, shape, slice_of, squeezed
+from kittens.codegen.placement import ELEMENTWISE, dtype_of, is_tile, related, shape, slice_of, squeezed
 from kittens.ir import Op, Value
 from kittens.layouts import Tiled, same
-from kittens.opset import OPS
 
 #: Registers a lane from which on a branch is cheaper than the products.
 _MANY = 8
@@ -64,8 +63,16 @@ def _vote(writer: Writer, condition: Value, held: Tiled) -> str:
 
 
 def guarded(writer: Writer, op: Op, before: Sequence[Op], write: Callable[[Op], None]) -> None:
-    """where(c, y, 1) of rows: a group in which c is nowhere true does not compute y. `before`: what y alone needs."""
+    """where(c, y, 1) of rows: a group in which c is nowhere true does not compute y. `before`: what y alone needs.
+
+    Where an operand would first be moved to the lanes that need it, for which all groups meet, none is spared anything.
+    """
     condition, layout = op.operands[0], writer.layout_of(op.result)
+    read = {v for x in (*before, op) for v in x.operands} - {v for x in before for v in x.results}
+    if not all(_lies(writer, v, layout) for v in read):
+        for other in (*before, op):
+            write(other)
+        return
     answer = writer.votes[condition] = _vote(writer, condition, layout)
     chosen, name = writer.reader(condition, layout), writer.fresh(op.result.name or "t")
     writer.line(f"float {name}[{layout.registers}];")
@@ -79,8 +86,25 @@ def guarded(writer: Writer, op: Op, before: Sequence[Op], write: Callable[[Op], 
     writer.held[op.result] = (name, layout)
 
 
+def _lies(writer: Writer, value: Value, layout: Tiled) -> bool:
+    """Whether lanes hold what they need of a value, if an operation of this layout reads it."""
+    if not is_tile(value) or value in writer.plan.placement.implicit:
+        return True
+    if value in writer.held:
+        have = writer.held[value][1]
+        return have.shape == layout.shape and same(have, layout)
+    op = value.producer
+    if op is None or op.name not in ("broadcast", "reshape"):
+        return False
+    (operand,) = op.operands
+    alike = not is_tile(operand) or squeezed(shape(operand)) == squeezed(shape(value))
+    return alike and _lies(writer, operand, layout)
+
+
 def factors(ops: Sequence[Op], uses: Mapping[Value, Sequence[Op]]) -> dict[Op, list[Op]]:
-    """The vectors where(c, y, 1) among operations, with those of the operations that y alone needs."""
+    """The vectors where(c, y, 1) among operations, with those of the operations that y alone needs: what each lane computes of
+    its own rows. (For other operations groups may meet, or wait for what is under way; and loads have an order.)
+    """
     found: dict[Op, list[Op]] = {}
     for op in ops:
         if op.name != "where" or not is_tile(op.result) or len(squeezed(shape(op.result))) != 1:
@@ -91,7 +115,8 @@ def factors(ops: Sequence[Op], uses: Mapping[Value, Sequence[Op]]) -> dict[Op, l
         for other in reversed(ops[: ops.index(op)]):
             users = [u for v in other.results for u in uses.get(v, ())]
             if (
-                OPS[other.name].pure
+                other.name in (*ELEMENTWISE, "broadcast", "const")
+                and all(squeezed(shape(v)) in ((), squeezed(shape(op.result))) for v in other.results)
                 and users
                 and all(u in alone or u is op for u in users)
                 and op.operands[0].producer is not other
