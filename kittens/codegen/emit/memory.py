@@ -463,6 +463,7 @@ def op_store(writer: Writer, op: Op) -> None:
     counted = turn(writer, op) if op.attrs.get("ordered") else ""
     if counted:
         writer.line(f"if (tid == 0) kt_turn_wait({counted});")
+    if counted or op in writer.meetings:
         writer.barrier()
     if is_tile(op.operands[-1]):
         _store_tile(writer, op)

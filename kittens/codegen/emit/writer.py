@@ -23,6 +23,7 @@ from kittens.codegen.emit.text import (
 )
 from kittens.codegen.known import alike, axis_before, most, vector
 from kittens.codegen.machine import Machine
+from kittens.codegen.order import meetings
 from kittens.codegen.placement import (
     axis_name,
     dtype_of,
@@ -160,6 +161,7 @@ class Writer:
             for v in op.operands:
                 self.uses.setdefault(v, []).append(op)
         self.stored = plan.function.stored()
+        self.meetings = meetings(plan)
         self.owner = owners(plan.function.body)
         self.loops = loops_by_index(plan.function.body)
         # Which program this is. Where some wait for those before them, it is drawn when it begins: devices do not promise to
@@ -169,6 +171,8 @@ class Writer:
         self.rows = "grid_0"  # the grid's first extent; in a cluster, whose programs share a number, in steps of `cluster`
         self.cluster = 1
         self.meet = "kt_barrier();"
+        #: The blocks of the text that are open, and what is held in each alone: see `hold`.
+        self.blocks: list[list[Value]] = []
         #: What groups have been asked of conditions: the names of the answers.
         self.votes: dict[Value, str] = {}
         #: How sums of scalars are tested, if in another way than where they stand.
@@ -235,10 +239,14 @@ class Writer:
         """Begin a block, with the statement that heads it, if one does."""
         self.line(f"{text} {{" if text else "{")
         self.indent += "  "
+        self.blocks.append([])
 
     def close(self) -> None:
+        """End a block, and with it the arrays that were made there for what is read lazily."""
         self.indent = self.indent[:-2]
         self.line("}")
+        for value in self.blocks.pop():
+            del self.held[value]
 
     def fresh(self, stem: str) -> str:
         stem = re.sub(r"\W", "_", stem) or "t"
@@ -520,6 +528,8 @@ class Writer:
         self.line(f"{cexpr.ctype(dtype_of(value))} {name}[{layout.registers}];")
         self.line(f"KT_EACH(r, {layout.registers}) {name}[r] = {read('r')};")
         self.held[value] = (name, layout)
+        if self.blocks:
+            self.blocks[-1].append(value)
         return name
 
     def region(self, region: Region) -> None:
