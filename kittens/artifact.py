@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import tempfile
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,6 +22,7 @@ from kittens.errors import ArgumentError
 from kittens.ir import TensorType, TileType, Type
 from kittens.targets import Target, parse
 from kittens.text import parse_type
+from kittens.whole import write_whole
 
 _FORMAT = 5
 
@@ -135,16 +135,8 @@ class Artifact:
         return min(wanted, max(processors * self.persistent // self.cluster, 1) * self.cluster)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the artifact to a file, whole or not at all."""
-        target = Path(path)
-        handle, name = tempfile.mkstemp(dir=target.parent or ".", prefix=target.name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(self.to_bytes())
-            os.replace(name, target)
-        except BaseException:
-            os.unlink(name)
-            raise
+        """Write the artifact to a file, whole or not at all. Raises OSError."""
+        write_whole(Path(path), self.to_bytes())
 
     def to_bytes(self) -> bytes:
         """The artifact as `from_bytes` reads it: a zip of code, source, assembly and a description."""
@@ -159,7 +151,7 @@ class Artifact:
         return out.getvalue()
 
     def __call__(
-        self, *args: Any, grid: int | tuple[int, ...], on: str | Target | None = None, **named: Any
+        self, *args: Any, grid: int | Sequence[int], on: str | Target | None = None, **named: Any
     ) -> runtime.Run:
         """Run the code on arrays and scalars. `grid` is the number of programs along each axis.
 
@@ -179,10 +171,14 @@ class Artifact:
         arguments: dict[str, Argument] = {n: adopt(values[n], n) for n in names}
         for name, type in self.signature:
             _check(self.kernel, name, parse_type(type), arguments[name])
-        extents: tuple[Any, ...] = grid if isinstance(grid, tuple) else (grid,)
-        if len(extents) != self.grid_rank or any(not isinstance(n, int) or n < 0 for n in extents):
+        extents = runtime.grid_extents(grid, self.kernel)
+        if len(extents) != self.grid_rank:
             raise ArgumentError(f"{self.kernel} runs on a grid of {self.grid_rank} axes, not {grid!r}")
-        target = parse(on) if on is not None else parse(self.target)
+        made, target = parse(self.target), parse(self.target if on is None else on)
+        if target.backend != made.backend or target.arch not in ("", made.arch):
+            raise ArgumentError(
+                f"{self.kernel} was compiled for {made}, not for {target}", hint=f"compile it for {target}"
+            )
         run = plugins.ask("kittens_run", target, artifact=self, arguments=arguments, grid=extents)
         assert isinstance(run, runtime.Run)
         return run
@@ -198,25 +194,35 @@ def from_bytes(data: bytes, name: str = "this") -> Artifact:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             about = json.loads(archive.read("kernel.json"))
-            code, source, asm = (
-                archive.read("code"),
-                archive.read("source").decode(),
-                archive.read("asm").decode(),
-            )
-    except (zipfile.BadZipFile, KeyError, ValueError) as error:
+            parts = {part: archive.read(part) for part in ("code", "source", "asm")}
+        made = _described(about, parts) if about.pop("format", "") == _FORMAT else None
+    except Exception as error:  # a damaged archive fails in many ways
         raise ArgumentError(
-            f"{name} is not a saved kernel: {error}",
+            f"{name} is not a saved kernel: {type(error).__name__}: {error}",
             hint="kernel.compile(target, ...).save(path) writes one",
         ) from error
-    if about.pop("format", None) != _FORMAT:
+    if made is None:
         raise ArgumentError(
             f"{name} was saved by another version of kittens", hint="compile and save it again"
         )
-    about["parameters"] = tuple(map(_parameter, about["parameters"]))
-    about["signature"] = tuple((n, t) for n, t in about["signature"])
-    about["written"], about["unordered"] = tuple(about["written"]), tuple(about["unordered"])
-    about["messages"] = tuple(about["messages"])
-    return Artifact(code=code, source=source, asm=asm, **about)
+    return made
+
+
+def _described(about: dict[str, Any], parts: dict[str, bytes]) -> Artifact:
+    """The artifact of a description and what it is of."""
+    return Artifact(
+        code=parts["code"],
+        source=parts["source"].decode(),
+        asm=parts["asm"].decode(),
+        **{
+            **about,
+            "parameters": tuple(map(_parameter, about["parameters"])),
+            "signature": tuple((n, t) for n, t in about["signature"]),
+            "written": tuple(about["written"]),
+            "unordered": tuple(about["unordered"]),
+            "messages": tuple(about["messages"]),
+        },
+    )
 
 
 def _parameter(about: dict[str, Any]) -> Parameter:

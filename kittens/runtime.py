@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import numpy as np
 
 from kittens import dispatch, plugins
 from kittens.arguments import Argument, ScalarArg, TensorArg
-from kittens.errors import ArgumentError, KittensError
+from kittens.errors import ArgumentError, KittensError, UnavailableError
 from kittens.targets import Target, parse
 
 if TYPE_CHECKING:
@@ -123,17 +124,32 @@ def evaluate_grid(
             raise ArgumentError(
                 f"the grid of {kernel.name} cannot be computed: {type(error).__name__}: {error}"
             ) from error
+    return grid_extents(grid, kernel.name)
+
+
+def grid_extents(grid: Any, name: str) -> tuple[int, ...]:
+    """The extents of a kernel's grid: a number, or up to three. Raises ArgumentError for what are no extents."""
     extents = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,)
     extents = tuple(int(n) if isinstance(n, np.integer) else n for n in extents)
     if not 1 <= len(extents) <= 3:
-        raise ArgumentError(f"the grid of {kernel.name} has {len(extents)} axes", hint="a grid has 1 to 3")
+        raise ArgumentError(f"the grid of {name} has {len(extents)} axes", hint="a grid has 1 to 3")
     for n in extents:
         if not isinstance(n, int) or isinstance(n, bool) or n < 0:
             raise ArgumentError(
-                f"the grid of {kernel.name} is {extents}",
+                f"the grid of {name} is {extents}",
                 hint="its extents are integers of at least 0; kt.cdiv(n, block) rounds up",
             )
     return extents
+
+
+def programs(grid: Sequence[int]) -> int:
+    """How many programs a grid has. Raises UnavailableError for more than targets can number."""
+    count = math.prod(grid)
+    if count >= 2**31:
+        raise UnavailableError(
+            f"a grid of {count} programs: 2^31 - 1 at most", hint="give each program more to do"
+        )
+    return count
 
 
 def run(kernel: Kernel, args: tuple[Any, ...], constants: dict[str, Any], on: str | Target | None) -> Run:

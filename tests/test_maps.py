@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import kittens as kt
 from kittens.arguments import adopt
-from kittens.artifact import Artifact, Parameter, TileMap
+from kittens.artifact import Artifact, Parameter, TileMap, from_bytes
 from kittens.backends.cuda.sim import VENDOR
 from kittens.codegen.simulate import PROCESSORS, simulate
+from kittens.runtime import programs
 from kittens.sim.maps import MAP_BYTES, MappedArray
 
 # y[i, j] = x[i, j] for x of uint16 by way of its map, block by block; each block counts itself and writes down the map.
@@ -121,3 +128,58 @@ def test_a_trace_knows_nothing_of_strides_that_step_backwards() -> None:
     """A kernel that copies tiles by way of maps was planned for strides that a map can have."""
     known = [kt.spec("bfloat16", (64, 64), (s, 1)).type.strides[0].divisor for s in (64, 0, -64, -1)]
     assert known == [64, 256, 1, 1]
+
+
+@given(st.data())
+def test_damaged_kernels_are_refused(data: st.DataObject) -> None:
+    """By one error, whatever is damaged; a byte that nobody reads may be."""
+    whole = replace(artifact(), code=bytes(range(200))).to_bytes()
+    at = data.draw(st.integers(0, len(whole) - 1))
+    flipped = bytes([whole[at] ^ data.draw(st.integers(1, 255))])
+    for damaged in (whole[:at], whole[:at] + flipped + whole[at + 1 :]):
+        with contextlib.suppress(kt.ArgumentError):
+            from_bytes(damaged)
+
+
+@pytest.mark.parametrize(
+    "described", ["[]", "null", '"x"', "{}", '{"format": 5}', '{"format": 5, "parameters": [1]}']
+)
+def test_archives_of_something_else_are_refused(described: str) -> None:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("kernel.json", described)
+        for part in ("code", "source", "asm"):
+            archive.writestr(part, b"")
+    with pytest.raises(kt.ArgumentError, match=r"this is not a saved kernel|another version"):
+        from_bytes(out.getvalue())
+
+
+def test_a_saved_kernel_is_a_file_like_others(tmp_path: Path) -> None:
+    artifact().save(tmp_path / "copy.kittens")
+    (tmp_path / "other").write_text("")
+    assert [(tmp_path / name).stat().st_mode for name in ("copy.kittens", "other")] == [
+        (tmp_path / "other").stat().st_mode
+    ] * 2
+    with pytest.raises(OSError, match="copy"):
+        artifact().save(tmp_path / "nowhere" / "copy.kittens")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder"):
+        artifact().save(tmp_path / "folder")
+    assert {p.name for p in tmp_path.iterdir()} == {"copy.kittens", "other", "folder"}
+
+
+def test_a_kernel_runs_on_what_it_was_compiled_for() -> None:
+    for on in ("hip:gfx950@sim", "cuda:sm_80@sim", "numpy"):
+        with pytest.raises(kt.ArgumentError, match="was compiled for cuda:sm_90a, not for"):
+            artifact()(grid=(4,), on=on)
+    for grid in (True, 1.5, (-1,), ("4",), (1, 1, 1, 1), (4, 1)):
+        with pytest.raises(kt.ArgumentError, match="grid"):
+            artifact()(grid=grid)
+
+
+def test_more_programs_than_can_be_numbered_are_refused() -> None:
+    given_ = {"said": adopt(np.zeros(16, np.int32), "said"), "y": adopt(np.zeros((2, 64), np.uint16), "y")}
+    for grid in ((2**31,), (2**17, 2**17), (2**40, 1, 1)):
+        with pytest.raises(kt.UnavailableError, match="2\\^31 - 1 at most"):
+            simulate(artifact(), VENDOR, "sm_90a", given_, grid)
+    assert programs((2**40, 0)) == 0 and programs((2**31 - 1,)) == 2**31 - 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,8 @@ from kittens.arguments import Argument, TensorArg
 from kittens.artifact import Artifact, Parameter
 from kittens.backends.cuda.counters import counters
 from kittens.backends.cuda.maps import mapper
-from kittens.errors import CheckError, UnavailableError
+from kittens.errors import CheckError
+from kittens.runtime import programs
 
 _NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT: a thread's first call to the driver
 _SHARED_LIMIT = 48 * 1024  # above which a kernel has to be told that it may have so much
@@ -151,14 +151,12 @@ def prepare(
 
     arguments: those of the launch, or any like them. Raises CheckError for what the driver reports, now or when called.
     """
-    programs = math.prod(grid)
-    if programs >= 2**31:
-        raise UnavailableError(f"a grid of {programs} programs: 2^31 - 1 at most")
-    if not programs:
+    count = programs(grid)
+    if not count:
         return lambda *values: None
     import cupy
 
-    blocks = artifact.blocks(programs, processors(index) if artifact.persistent else 0)
+    blocks = artifact.blocks(count, processors(index) if artifact.persistent else 0)
     said = (
         f"{artifact.kernel} on cuda:{index}, grid {tuple(grid)} ({blocks} blocks of {artifact.threads} threads,"
         f" {artifact.shared_bytes} bytes of shared memory)"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +21,7 @@ from kittens.codegen.printing import new_log, show
 from kittens.codegen.simulate import values
 from kittens.errors import CheckError, UnavailableError
 from kittens.ir import Function
-from kittens.runtime import Launch
+from kittens.runtime import Launch, programs
 from kittens.targets import Target
 
 
@@ -86,11 +85,9 @@ def run_saved(
 def run_artifact(artifact: Artifact, arguments: dict[str, Argument], grid: Sequence[int], index: int) -> None:
     """Run compiled code on a device."""
     check_outputs(arguments, set(artifact.written))
-    programs = math.prod(grid)
-    if programs == 0:
+    count = programs(grid)
+    if count == 0:
         return
-    if programs >= 2**31:
-        raise UnavailableError(f"a grid of {programs} programs: 2^31 - 1 at most")
     call("hipSetDevice", index)
     copies: list[tuple[Any, int, int, Any]] = []
     log = new_log(artifact.messages)
@@ -118,7 +115,7 @@ def run_artifact(artifact: Artifact, arguments: dict[str, Argument], grid: Seque
         )  # fmt: skip
         data = packed(artifact.code, given)
         _, kernel = _function(artifact.code, artifact.entry, index)
-        _start(kernel, programs, artifact.threads, data, stream)
+        _start(kernel, count, artifact.threads, data, stream)
         if copies:
             call("hipDeviceSynchronize")
         for host, low, shift, held in copies:
@@ -133,10 +130,10 @@ def run_artifact(artifact: Artifact, arguments: dict[str, Argument], grid: Seque
     show(log, artifact.messages)
 
 
-def _start(kernel: Any, programs: int, threads: int, data: bytes, stream: Any) -> None:
+def _start(kernel: Any, count: int, threads: int, data: bytes, stream: Any) -> None:
     buffer, size = ctypes.create_string_buffer(data, len(data)), ctypes.c_size_t(len(data))
     extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(buffer), 2, ctypes.addressof(size), 3)
-    call("hipModuleLaunchKernel", kernel, programs, 1, 1, threads, 1, 1, 0, stream, None, extra)
+    call("hipModuleLaunchKernel", kernel, count, 1, 1, threads, 1, 1, 0, stream, None, extra)
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from kittens.codegen.printing import new_log, show
 from kittens.codegen.simulate import packed, values
 from kittens.errors import CheckError, UnavailableError
 from kittens.ir import Function
-from kittens.runtime import Launch
+from kittens.runtime import Launch, programs
 from kittens.targets import Target
 
 _pipelines: dict[tuple[int, str], Any] = {}
@@ -43,11 +42,9 @@ def run_saved(target: Target, kernel: Artifact, arguments: dict[str, Argument], 
     index = target.index or 0
     gpu = device(index)
     check_outputs(arguments, set(kernel.written))
-    programs = math.prod(grid)
-    if programs == 0:
+    count = programs(grid)
+    if count == 0:
         return
-    if programs >= 2**31:
-        raise UnavailableError(f"a grid of {programs} programs: 2^31 - 1 at most")
     held: list[tuple[Any, Any, int]] = []
     log = new_log(kernel.messages)
 
@@ -79,7 +76,7 @@ def run_saved(target: Target, kernel: Artifact, arguments: dict[str, Argument], 
         else:
             encoder.setBuffer_offset_atIndex_(*argument, i)
     encoder.dispatchThreadgroups_threadsPerThreadgroup_(
-        Metal.MTLSizeMake(programs, 1, 1), Metal.MTLSizeMake(kernel.threads, 1, 1)
+        Metal.MTLSizeMake(count, 1, 1), Metal.MTLSizeMake(kernel.threads, 1, 1)
     )
     encoder.endEncoding()
     commands.commit()

@@ -12,6 +12,7 @@ from kittens.arguments import Argument, ScalarArg, TensorArg, check_outputs
 from kittens.artifact import Artifact, Parameter, TileMap
 from kittens.codegen.printing import new_log, show
 from kittens.errors import CheckError
+from kittens.runtime import programs
 from kittens.sim.maps import MappedArray
 
 if TYPE_CHECKING:
@@ -90,13 +91,11 @@ def simulate(
     Raises SimulationFault for what the simulator finds, CheckError when the orders give different results.
     """
     check_outputs(arguments, set(artifact.written))
-    programs = 1
-    for n in grid:
-        programs *= n
-    if programs == 0:
+    count = programs(grid)
+    if count == 0:
         return
     program = _program(vendor, arch, artifact.entry, artifact.source, tuple((locations or {}).items()))
-    blocks = artifact.blocks(programs, PROCESSORS)
+    blocks = artifact.blocks(count, PROCESSORS)
     results: list[dict[str, Any]] = []
     for order in ORDERS:
         outputs: dict[str, Any] = {}
