@@ -13,13 +13,13 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kittens.errors import ArgumentError
+from kittens.errors import ArgumentError, UnavailableError
+from kittens.whole import write_whole
 
 #: The environment's names for the folder, and for how many gigabytes may lie there.
 FOLDER, LIMIT = "KITTENS_CACHE_DIR", "KITTENS_CACHE_GB"
@@ -33,31 +33,46 @@ _LOOKED = 600.0
 _PART = 1 / 16
 #: What is removed at once: down to this part of the limit.
 _LEFT = 0.75
-#: Names of files that are ours, in folders that are. Nothing else is removed, whatever folder was named.
-_OURS, _FOLDERS = re.compile(r"(head-|runtime-)?[0-9a-f]{32}"), re.compile(r"[0-9a-f]{2}|sim")
+#: Names of files that are ours, whole or half written, in folders that are. Nothing else is removed, whatever folder was named.
+_OURS = re.compile(r"([0-9a-f]{64}|(head-|runtime-)?[0-9a-f]{32}\.(so|h|pch|o|a)(\.sum)?)([0-9a-f]{8})?")
+_FOLDERS = re.compile(r"[0-9a-f]{2}|sim")
 _ZIG = re.compile(r"zig(-\d+)?")
 
 
 def folder() -> Path:
-    """Where entries are kept: $KITTENS_CACHE_DIR, or `kittens` in the user's cache folder."""
+    """Where entries are kept: $KITTENS_CACHE_DIR, or `kittens` in the user's cache folder. Raises UnavailableError where no
+    such folder is known.
+    """
     if named := os.environ.get(FOLDER):
         return Path(named)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "kittens"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kittens"
+    try:
+        if sys.platform == "darwin":
+            return Path.home() / "Library" / "Caches" / "kittens"
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kittens"
+    except RuntimeError:
+        raise UnavailableError(
+            "there is no folder for what was compiled: this user has no home", hint=f"name one in {FOLDER}"
+        ) from None
 
 
 def limit() -> int:
     """How many bytes may lie there: $KITTENS_CACHE_GB, or 4 gigabytes. Raises ArgumentError for what is no such number."""
     text = os.environ.get(LIMIT) or str(_DEFAULT_GB)
     try:
-        return int(float(text) * 1e9)
+        most = int(float(text) * 1e9)
     except (ValueError, OverflowError):
-        raise ArgumentError(f"{LIMIT} is {text!r}", hint="a number of gigabytes, such as 4") from None
+        most = -1
+    if most < 0:
+        raise ArgumentError(f"{LIMIT} is {text!r}", hint="a number of gigabytes, such as 4")
+    return most
 
 
 def cached(parts: tuple[str, ...], make: Callable[[], bytes]) -> bytes:
-    """The bytes stored under `parts` (everything the result depends on), or those that `make` gives, stored."""
+    """The bytes stored under `parts` (everything the result depends on), or those that `make` gives, stored.
+
+    Raises ArgumentError for a limit that is none, whether anything is stored or not.
+    """
+    limit()
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     path = folder() / key[:2] / key
     found = _read(path)
@@ -96,18 +111,31 @@ def used(path: Path) -> bool:
 
 def write(path: Path, data: bytes, mode: int = 0o644) -> None:
     """Write an entry in one step, so that no other process sees half of it; then make room if there is too much."""
+    limit()  # refused before anything is written
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(name, mode)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    write_whole(path, data, mode)
     if folder() in path.parents:
         _wrote(len(data))
+
+
+def write_sealed(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write an entry that other programs read as it is, and beside it the digest by which `sound` tells damage."""
+    write(path, data, mode)
+    write(_seal(path), hashlib.sha256(data).digest())
+
+
+def sound(path: Path) -> bool:
+    """Whether an entry is there as `write_sealed` wrote it. That it is used is noted."""
+    if not (used(path) and used(_seal(path))):
+        return False
+    try:
+        return hashlib.sha256(path.read_bytes()).digest() == _seal(path).read_bytes()
+    except OSError:
+        return False
+
+
+def _seal(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sum")
 
 
 _written = 0  # bytes by this process since it last looked at the whole cache
@@ -147,7 +175,7 @@ def entries() -> Iterator[Entry]:
         for file in _scanned(Path(place.path)):
             with contextlib.suppress(OSError):
                 about = file.stat(follow_symlinks=False)
-                if file.is_file(follow_symlinks=False) and _OURS.match(file.name):
+                if file.is_file(follow_symlinks=False) and _OURS.fullmatch(file.name):
                     yield Entry(Path(file.path), about.st_mtime, about.st_size)
                 elif file.is_dir(follow_symlinks=False) and _ZIG.fullmatch(file.name):
                     yield Entry(Path(file.path), about.st_mtime, _whole(file.path), True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from kittens.arguments import Argument, TensorArg
 from kittens.dtypes import DType
 from kittens.errors import ArgumentError
 from kittens.targets import Target
+from kittens.whole import write_whole
 
 if TYPE_CHECKING:
     from kittens.kernel import Kernel
@@ -30,12 +30,12 @@ _read: dict[Path, tuple[tuple[int, int], dict[str, Any]]] = {}
 
 
 def path() -> Path | None:
-    """Where tuned values are kept; None if the user wants none."""
+    """Where tuned values are kept; None if the user wants none, or has no home."""
     named = os.environ.get("KITTENS_TUNED")
     if named is not None:
         return Path(named) if named else None
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    return Path(base) / "kittens" / "tuned.json"
+    return None if base.startswith("~") else Path(base) / "kittens" / "tuned.json"
 
 
 def lookup(
@@ -70,17 +70,16 @@ def save(
     place = path()
     if place is None:
         raise ArgumentError(
-            "KITTENS_TUNED is empty: there is nowhere to keep tuned values", hint="name a file in it"
+            "there is nowhere to keep tuned values: KITTENS_TUNED is empty, or not set for a user without a home",
+            hint="name a file in it",
         )
     values = json.loads(json.dumps(load(place)))
     kernels = values.setdefault(architecture(target), {}).setdefault(identity(kernel), {})
     kernels[shape_class(arguments, constants)] = {"constants": found, **facts}
+    text = json.dumps({"format": FORMAT, "values": values}, indent=1, sort_keys=True)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=place.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump({"format": FORMAT, "values": values}, file, indent=1, sort_keys=True)
-        os.replace(name, place)
+        write_whole(place, text.encode())
     except OSError as error:
         raise ArgumentError(f"cannot write the tuned values in {place}: {error.strerror or error}") from None
     kernel.calls.clear()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import kittens as kt
-from kittens import cache
+from kittens import cache, tuned
 from kittens.backends.cuda.compile import available
 
 # Waits until all are there, then asks for the same entry; says whether it made it and what it got.
@@ -201,7 +201,7 @@ def test_files_of_others_are_not_touched(empty: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv(cache.LIMIT, "0")
     others = [
         empty / "cache" / name for name in ("notes.txt", "ab/diary", "sim/model.so", "mine/" + "a" * 64)
-    ]
+    ] + [empty / "cache" / "ab" / name for name in ("c" * 38, "c" * 62, "d" * 64 + "-a", "e" * 32)]
     for path in others:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("mine")
@@ -256,7 +256,7 @@ def test_processes_that_remove_and_make_the_same_at_once(
     assert len(entries(tmp_path)) < 20
 
 
-@pytest.mark.parametrize("text", ["four", "nan", "inf"])
+@pytest.mark.parametrize("text", ["four", "nan", "inf", "-1"])
 def test_a_limit_that_is_no_number_is_named(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv(cache.LIMIT, text)
     with pytest.raises(kt.ArgumentError, match=f"{cache.LIMIT} is '{text}'"):
@@ -272,3 +272,50 @@ def test_doctor_shows_it(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )  # fmt: skip
     about = json.loads(done.stdout)["cache"]
     assert about == {"folder": str(empty / "cache"), "bytes": 123, "limit": 2_500_000_000}
+
+
+def test_a_limit_that_is_none_is_told_before_anything_is_made_or_written(
+    empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether there is an entry or not."""
+    monkeypatch.setenv(cache.LIMIT, "4 GB")
+    for _ in range(2):
+        with pytest.raises(kt.ArgumentError, match="'4 GB'"):
+            cache.cached(("k",), lambda: pytest.fail("it was made"))
+    with pytest.raises(kt.ArgumentError, match="'4 GB'"):
+        cache.write_sealed(empty / "cache" / "sim" / "x.so", b"data")
+    assert entries(empty) == []
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"short", lambda whole: whole[:-1], lambda whole: whole[:40] + b"x" + whole[41:], None]
+)
+@pytest.mark.parametrize("name", ["lib.so", "lib.so.sum"])
+def test_damage_of_a_sealed_entry_is_told(empty: Path, name: str, damage: object) -> None:
+    path = empty / "cache" / "sim" / "lib.so"
+    assert not cache.sound(path)
+    cache.write_sealed(path, b"right" * 100)
+    assert cache.sound(path)
+    hurt = path.with_name(name)
+    if damage is None:
+        hurt.unlink()
+    else:
+        hurt.write_bytes(damage(hurt.read_bytes() * 2) if callable(damage) else damage)  # type: ignore[arg-type]
+    assert not cache.sound(path)
+    cache.write_sealed(path, b"right" * 100)
+    assert cache.sound(path)
+
+
+def test_a_user_without_a_home_is_told_how_to_name_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.delenv(cache.FOLDER, raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    with pytest.raises(kt.UnavailableError, match=f"no home(.|\n)*{cache.FOLDER}"):
+        cache.folder()
+    monkeypatch.setattr(os.path, "expanduser", lambda text: text)
+    monkeypatch.delenv("KITTENS_TUNED", raising=False)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    assert tuned.path() is None

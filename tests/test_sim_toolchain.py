@@ -127,3 +127,26 @@ def test_lines_are_counted_past_the_headers(cache: Path) -> None:
     source = '// one\n#include "kt_cuda.h"\n\nextern "C" __global__ void wrong() { missing(); }\n'
     with pytest.raises(BuildError, match=r"wrong\.cu:4:"):
         build(source, VENDOR, "wrong", cache_dir=cache)
+
+
+@pytest.mark.parametrize("ending", [".so", ".pch", ".a", ".o", ".h"])
+def test_what_was_built_and_is_damaged_is_built_again(tmp_path: Path, ending: str) -> None:
+    """A library cut short would end the process; other files, every build of this head."""
+    run_convert(tmp_path)
+    found = [path for path in tmp_path.iterdir() if path.suffix == ending]
+    if not found:
+        assert not toolchain.compiler().heads, "without heads there are fewer files"
+    for path in found:
+        whole = path.read_bytes()
+        path.unlink()  # this process has the library open
+        path.write_bytes(whole[: len(whole) // 2])
+    if ending != ".so":
+        for path in tmp_path.glob("*.so"):
+            path.unlink()
+    run_convert(tmp_path)
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UnavailableError, match=r"file/sim, where it cannot write(.|\n)*KITTENS_CACHE_DIR"):
+        run_convert(tmp_path / "file" / "sim")

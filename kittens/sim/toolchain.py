@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from kittens.cache import folder, used, write
+from kittens.cache import FOLDER, folder, sound, used, write_sealed
 from kittens.errors import KittensError, UnavailableError
 
 RUNTIME = Path(__file__).resolve().parent / "runtime"
@@ -161,15 +161,16 @@ def build_library(unit: Unit, cache_dir: str | Path | None) -> Path:
     headers = _texts((RUNTIME, *unit.include))
     key = _key(unit.head, unit.text, *_FLAGS, *unit.flags, *_identity(clang), *unit.empty_headers, *headers)
     library = cache / f"{key}.so"
-    if used(library):
+    if sound(library):
         return library
+    _writable(cache)
     runtime = _runtime(clang, cache)
     head = _head(unit, clang, cache) if clang.heads else None
     with tempfile.TemporaryDirectory(prefix="kittens-sim-") as scratch:
         made = unit.compile(clang, Path(scratch), cache, head=head)
         output = Path(scratch) / "unit.so"
         _run([*clang.link, str(made), str(runtime), "-o", str(output)], cache)
-        write(library, output.read_bytes(), 0o755)
+        _keep(library, output.read_bytes(), 0o755)
     return library
 
 
@@ -186,8 +187,8 @@ def _head(unit: Unit, clang: Clang, cache: Path) -> Path:
     options = (*_FLAGS, *unit.flags, *unit.folders())
     name = f"head-{_key(unit.head, *options, *_identity(clang), *_texts((RUNTIME, *unit.include)))}"
     text = cache / f"{name}.h"
-    if not used(text):
-        write(text, unit.head.encode())
+    if not sound(text):
+        _keep(text, unit.head.encode())
     start = (*clang.compile, *options, "-x", "c++-header", "-fpch-instantiate-templates")
     command = (*start, "-Xclang", "-fno-pch-timestamp", str(text), "-o")
     return _made(cache, f"{name}.pch", command)
@@ -207,13 +208,37 @@ def _runtime(clang: Clang, cache: Path) -> Path:
 
 def _made(cache: Path, name: str, command: tuple[str, ...], output: str = "") -> Path:
     """A file of the cache, made by a command that ends in its name (after `output`) unless it is there already."""
-    if not used(cache / name):
+    if not sound(cache / name):
         with tempfile.TemporaryDirectory(prefix="kittens-sim-") as scratch:
             made = Path(scratch) / name
             last = f"{output}{made}"
             _run([*command, last], cache)
-            write(cache / name, made.read_bytes())
+            _keep(cache / name, made.read_bytes())
     return cache / name
+
+
+def _writable(cache: Path) -> None:
+    """Raise UnavailableError unless the compiler can keep its files in a folder. (Not all of them say that they cannot.)"""
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=cache):
+            pass
+    except OSError as error:
+        raise _no_room(cache, error) from error
+
+
+def _keep(path: Path, data: bytes, mode: int = 0o644) -> None:
+    try:
+        write_sealed(path, data, mode)
+    except OSError as error:
+        raise _no_room(path.parent, error) from error
+
+
+def _no_room(cache: Path, error: OSError) -> UnavailableError:
+    return UnavailableError(
+        f"the simulator keeps what it compiles in {cache}, where it cannot write: {error.strerror or error}",
+        hint=f"name a folder that can be written in {FOLDER}",
+    )
 
 
 def _run(command: list[str], cache: Path) -> None:
