@@ -118,3 +118,20 @@ class TestSimulated:
         a = whole_numbers(32, columns, dtype=ml_dtypes.bfloat16)
         b = whole_numbers(rows, 32, dtype=ml_dtypes.bfloat16)
         agree(multiplied, (a, b), (32, 32), target)
+
+
+@kt.kernel(grid=1)
+def far(x, y, at):
+    """Tiles whose coordinates are beyond all bounds."""
+    kt.store(y, (0, 0), kt.load(x, (at, 0), (16, 16), pad=3.0))
+    kt.store(y[:16], (at, 1), kt.load(x, (0, 0), (16, 16)))
+    kt.store(y, (1, 0), kt.load(x[1:][at:], (at, 0), (16, 16), pad=4.0))
+
+
+@pytest.mark.parametrize("target", [pytest.param(t, marks=simulated) for t in TARGETS])
+def test_coordinates_do_not_wrap(target: str) -> None:
+    """Sixteen times a coordinate may be more than 64 bits hold, and another place then."""
+    for at in (1, 2**31, 2**32, 2**47, 2**60, 2**62, 2**63 - 1, -1, -(2**31), -(2**47), -(2**60), -(2**63)):
+        x, y = np.ones((16, 16), np.float32), np.full((32, 32), 7, np.float32)
+        far(x, y, at, on=target)
+        assert (y[:16, :16] == 3).all() and (y[:16, 16:] == 7).all() and (y[16:, :16] == 4).all(), at
