@@ -20,7 +20,8 @@ from kittens.errors import KittensError, UnavailableError
 
 RUNTIME = Path(__file__).resolve().parent / "runtime"
 
-# Contraction off: the CPU must fuse a multiply and an add only where the kernel says so.
+# Contraction off: the CPU must fuse a multiply and an add only where the kernel says so. The vendors' `char` is signed;
+# that of arm64 Linux is not, unless told.
 _FLAGS = (
     "-x",
     "c++",
@@ -29,6 +30,7 @@ _FLAGS = (
     "-g0",
     "-fPIC",
     "-ffp-contract=off",
+    "-fsigned-char",
     "-fno-exceptions",
     "-fno-rtti",
     "-fvisibility=hidden",
@@ -47,6 +49,8 @@ class Clang:
     compile  text to object. A kernel's text needs no header but ours
     hosted   text to object, with the C library's headers at hand: the runtime needs them
     link     objects to a shared library
+    archive  an object to a library of it and of the functions that clang calls for what a processor lacks. Empty where
+             `link` is a driver, which adds those
     heads    whether `compile` can keep what it has read of headers
     zig      the program that clang is a part of, or an empty string
     """
@@ -56,6 +60,7 @@ class Clang:
     link: tuple[str, ...]
     heads: bool
     zig: str = ""
+    archive: tuple[str, ...] = ()
 
 
 def compiler() -> Clang:
@@ -82,20 +87,22 @@ def _clang_of_zig(zig: str, level: int) -> Clang:
     `zig cc` hashes every input and starts itself twice more, which takes as long as compiling a small kernel does.
     Its parts are called directly where a library needs nothing of the system.
     """
-    hosted = (zig, "cc", *_zig_machine(level))
+    processor, checks = _zig_machine(level)
+    hosted = (zig, "cc", processor, checks)
     if sys.platform != "linux":
-        return Clang(hosted, hosted, (zig, "cc", "-shared"), heads=False, zig=zig)
+        return Clang(hosted, hosted, (*hosted, "-shared"), heads=False, zig=zig)
     target = f"--target={platform.machine()}-linux-gnu"
     linker = (zig, "ld.lld", "-shared", "--gc-sections", "--exclude-libs=ALL", "--strip-debug")
     direct = (zig, "clang", target, *_machine(level), "-nostdinc")
-    return Clang(direct, hosted, linker, heads=True, zig=zig)
+    archive = (zig, "build-lib", "-fcompiler-rt", "-fstrip", "-fPIC", "-O", "ReleaseFast", processor)
+    return Clang(direct, hosted, linker, heads=True, zig=zig, archive=archive)
 
 
 def _machine(level: int) -> tuple[str, ...]:
     return (f"-march=x86-64-v{level}",) if level else ()
 
 
-def _zig_machine(level: int) -> tuple[str, ...]:
+def _zig_machine(level: int) -> tuple[str, str]:
     """zig compiles for this very processor, and with checks, unless told, and spells levels its own way."""
     return (f"-mcpu=x86_64_v{level}" if level else "-mcpu=baseline", "-fno-sanitize=all")
 
@@ -199,11 +206,9 @@ def _runtime(clang: Clang, cache: Path) -> Path:
     command = (*clang.hosted, *_FLAGS, "-Wall", "-Wextra", "-c", str(RUNTIME / "kt_sim.cpp"), "-o")
     key = _key(*_FLAGS, *_identity(clang), *_texts([RUNTIME]))
     built = _made(cache, f"runtime-{key}.o", command)
-    if clang.link[1] != "ld.lld":
-        return built  # a driver adds those functions when it links
-    options = ("build-lib", "-fcompiler-rt", "-fstrip", "-fPIC", "-O", "ReleaseFast", clang.hosted[2])
-    command = (clang.zig, *options, str(built))
-    return _made(cache, f"runtime-{_key(key, *options)}.a", command, "-femit-bin=")
+    if not clang.archive:
+        return built
+    return _made(cache, f"runtime-{key}.a", (*clang.archive, str(built)), "-femit-bin=")
 
 
 def _made(cache: Path, name: str, command: tuple[str, ...], output: str = "") -> Path:
@@ -267,7 +272,7 @@ def _identity(clang: Clang) -> tuple[str, ...]:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:
         raise _not_run(command[0], error) from error
-    words = (*clang.compile, *clang.hosted, *clang.link)
+    words = (*clang.compile, *clang.hosted, *clang.link, *clang.archive)
     return (*("zig" if clang.zig and word == clang.zig else word for word in words), done.stdout)
 
 
