@@ -394,6 +394,16 @@ def test_shared_memory_that_is_too_small():
     assert "which has 4216 bytes" in found.detail
 
 
+def test_an_atomic_sum_takes_all_of_its_bytes():
+    # On arm64 one that is not aligned ends the process.
+    text = "(kt_out a, int at) {{ kt_atomic_add_{}(a + at, 1); }}"
+    for type_, size in [("i32", 4), ("f32", 4), ("u64", 8)]:
+        data = np.zeros(2, np.uint64)
+        for at, kind in [(size // 2, "misaligned"), (16, "global-bounds"), (16 - size // 2, "global-bounds")]:
+            fault(kind, run_text, text.format(type_), [data, at])
+        assert not data.any()
+
+
 def test_misaligned_vectors():
     data = np.zeros(256, np.uint8)
     fault("misaligned", run_text, "(kt_in a) { kt_ld_global_b128(a + 4); }", [data])
@@ -421,6 +431,22 @@ def test_an_assertion_that_does_not_hold():
 
 def test_a_pointer_used_past_the_device_functions_is_a_fault_not_a_crash():
     fault("crash", run_text, "(kt_out a) { a[0] = 1; }", [np.zeros(4, np.uint8)])
+
+
+DEEP = """
+static int deep(int n) { volatile int x[64]; x[n % 64] = n; return n ? deep(n - 1) + x[n % 64] : 0; }
+extern "C" __global__ void k(kt_out a, int n) { kt_st_global_b32(a, kt_u32(deep(n))); }
+"""
+
+
+def test_each_stack_that_is_run_over_is_a_fault():
+    # The handler needs the signal stack every time: a handler that never returned would hold it, on macOS.
+    out = np.zeros(1, np.uint32)
+    made = program(VENDOR, HEAD + DEEP, "k")
+    for _ in range(3):
+        fault("crash", made.run, 2, 64, [out, 10**6], workers=2)
+        made.run(2, 64, [out, 100])
+    assert out[0] == 5050
 
 
 # ---- what a report says

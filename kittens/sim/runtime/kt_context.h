@@ -109,6 +109,7 @@ struct Context : Worker {
   u64 random, meetings, barriers_met;
   u32 order;
   bool faulted;
+  void* crashed_at;
   pthread_t thread;
 
   Counter* counters;
@@ -118,6 +119,8 @@ struct Context : Worker {
   u32 reading_count;     // in all
   u32 spare_registers[kMaxCluster];
   Team teams[kMaxGroups];
+
+  char* top_of(const Lane& lane) const { return stacks + (lane.thread + 1) * kStack - 64; }
 };
 
 inline Context& context() { return static_cast<Context&>(*worker); }  // of the fiber that asks

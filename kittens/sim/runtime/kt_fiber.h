@@ -1,5 +1,6 @@
 // The switch between fibers: saves what the calling convention says a callee must keep, swaps stacks, goes on there.
 #pragma once
+#include <signal.h>
 
 extern "C" void kt_fiber_switch(void** save, void* to);
 
@@ -84,3 +85,27 @@ static inline void* kt_fiber_prepare(char* top, void (*start)()) {
 #else
 #error "kittens.sim switches fibers on x86-64 and arm64 only"
 #endif
+
+// For the handler of a signal, given what the system gave it: when it returns, the thread goes on in `start`, which never
+// returns, on a fresh stack. A handler that leaves by a switch would do on Linux. macOS takes the thread to be on its
+// signal stack until the handler returns: the next signal would find no stack.
+static inline void kt_fiber_go_on(void* interrupted, char* top, void (*start)()) {
+  auto& state = static_cast<ucontext_t*>(interrupted)->uc_mcontext;
+  auto stack = reinterpret_cast<unsigned long long>(top) & ~15ull, code = reinterpret_cast<unsigned long long>(start);
+#if defined(__x86_64__)
+  stack -= 8;  // as after a call
+#endif
+#if defined(__APPLE__) && defined(__x86_64__)
+  state->__ss.__rsp = stack;
+  state->__ss.__rip = code;
+#elif defined(__APPLE__)
+  state->__ss.__sp = stack;
+  state->__ss.__pc = code;
+#elif defined(__x86_64__)
+  state.gregs[REG_RSP] = static_cast<long long>(stack);
+  state.gregs[REG_RIP] = static_cast<long long>(code);
+#else
+  state.sp = stack;
+  state.pc = code;
+#endif
+}

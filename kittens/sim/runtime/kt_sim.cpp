@@ -349,7 +349,7 @@ void start_program(Context& c) {
     l.copies_count = 0;
     l.batch = 0;
     // Tops are staggered: stacks a power of two apart would all want the same lines of the cache.
-    l.stack = kt_fiber_prepare(c.stacks + (i + 1) * kStack - 64 - i % 61 * 192, lane_main);
+    l.stack = kt_fiber_prepare(c.top_of(l) - i % 61 * 192, lane_main);
   }
   for (u32 i = 0; i < c.group_count; i++) {
     Group& g = c.groups[i];
@@ -391,7 +391,7 @@ void run_program(Context& c) {
       // On a fiber's stack, so that the report can leave like any other.
       c.group = &c.groups[i];
       Lane& l = c.lane_table[0];
-      l.stack = kt_fiber_prepare(c.stacks + kStack - 64, [] { report_stuck(context()); });
+      l.stack = kt_fiber_prepare(c.top_of(l), [] { report_stuck(context()); });
       c.lane = &l;
       kt_fiber_switch(&c.scheduler, l.stack);
       return;
@@ -502,20 +502,21 @@ void close_context(Context& c) {
 
 // ---- crashes: a pointer used past our functions, or a stack run over
 
-void on_crash(int signal_number, siginfo_t* info, void*) {
+[[noreturn]] void report_crash() {
+  Context& c = context();
+  leave(c, FaultKind::Crash, nullptr, c.site,
+        "memory touched outside the kt_ functions, or a stack overrun, at address %p (the line is of the last kt_ function)",
+        c.crashed_at);
+}
+
+void on_crash(int signal_number, siginfo_t* info, void* interrupted) {
   Context* c = thread_context;
   if (!c || !c->lane) {
     signal(signal_number, SIG_DFL);
     return;
   }
-  // The fault leaves through the scheduler's stack, so this handler never returns; let the signal come again.
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, signal_number);
-  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
-  leave(*c, FaultKind::Crash, nullptr, c->site,
-        "memory touched outside the kt_ functions, or a stack overrun, at address %p (the line is of the last kt_ function)",
-        info->si_addr);
+  c->crashed_at = info->si_addr;
+  kt_fiber_go_on(interrupted, c->top_of(*c->lane), report_crash);
 }
 
 struct CrashGuard {
@@ -524,7 +525,7 @@ struct CrashGuard {
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_sigaction = on_crash;
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     sigaction(SIGSEGV, &action, &segv);
     sigaction(SIGBUS, &action, &bus);
   }

@@ -342,7 +342,7 @@ inline int atomic_add_global(void* pointer, int value) {
   return __atomic_fetch_add(reinterpret_cast<int*>(global_at(pointer, 4, 4, 1)), value, __ATOMIC_ACQ_REL);
 }
 inline unsigned long long atomic_add_global(void* pointer, unsigned long long value) {
-  return __atomic_fetch_add(reinterpret_cast<unsigned long long*>(global_at(pointer, 4, 4, 1)), value, __ATOMIC_ACQ_REL);
+  return __atomic_fetch_add(reinterpret_cast<unsigned long long*>(global_at(pointer, 8, 8, 1)), value, __ATOMIC_ACQ_REL);
 }
 inline void turn_wait(void* counter, long long turn) { kt_sim_turn_wait(reinterpret_cast<int*>(global_at(counter, 4, 4, 0)), turn); }
 inline void turn_pass(void* counter, long long turn) {
