@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import os
@@ -114,13 +115,27 @@ def _level() -> int:
     return 3 if _has_avx2() else 2
 
 
+_LEVEL_3 = ("avx2", "fma", "f16c", "bmi2")  # what tells a processor of level 3 from one of level 2
+
+
 def _has_avx2() -> bool:
     if sys.platform == "darwin":
-        return True  # every Mac that the current macOS versions run on
+        # Not every Mac: an Apple chip that translates x86-64 programs has none before macOS 15.
+        return all(_mac_has("avx2_0" if name == "avx2" else name) for name in _LEVEL_3)
     try:
-        return {"avx2", "fma", "f16c", "bmi2"} <= set(Path("/proc/cpuinfo").read_text().split())
+        return set(_LEVEL_3) <= set(Path("/proc/cpuinfo").read_text().split())
     except OSError:
         return False
+
+
+def _mac_has(feature: str) -> bool:
+    """Whether macOS says that the processor, as this program sees it, has `feature`."""
+    value, size = ctypes.c_int(0), ctypes.c_size_t(ctypes.sizeof(ctypes.c_int))
+    ask = ctypes.CDLL(None).sysctlbyname
+    failed = ask(
+        f"hw.optional.{feature}".encode(), ctypes.byref(value), ctypes.byref(size), None, ctypes.c_size_t(0)
+    )
+    return not failed and bool(value.value)
 
 
 def cache_folder(cache_dir: str | Path | None = None) -> Path:
