@@ -25,21 +25,20 @@ pytest.importorskip("ziglang", reason="what the extra `sim` installs compiles fo
 
 @dataclass(frozen=True)
 class Machine:
-    """What Python says of it, what zig calls it, and the number of its processor in ELF or Mach-O files."""
+    """What Python says of it, and the number of its processor in ELF or Mach-O files."""
 
     system: str
     processor: str
-    triple: str
     number: int
     avx2: bool = False
 
 
 MACHINES = {
-    "arm64 Linux": Machine("linux", "aarch64", "aarch64-linux-gnu", 183),
-    "x86-64 Linux": Machine("linux", "x86_64", "x86_64-linux-gnu", 62, avx2=True),
-    "x86-64 Linux without AVX2": Machine("linux", "x86_64", "x86_64-linux-gnu", 62),
-    "arm64 macOS": Machine("darwin", "arm64", "aarch64-macos", 0x100000C),
-    "x86-64 macOS": Machine("darwin", "x86_64", "x86_64-macos", 0x1000007, avx2=True),
+    "arm64 Linux": Machine("linux", "aarch64", 183),
+    "x86-64 Linux": Machine("linux", "x86_64", 62, avx2=True),
+    "x86-64 Linux without AVX2": Machine("linux", "x86_64", 62),
+    "arm64 macOS": Machine("darwin", "arm64", 0x100000C),
+    "x86-64 macOS": Machine("darwin", "x86_64", 0x1000007, avx2=True),
 }
 
 # What kernels take for granted of C++, and compilers decide for each machine.
@@ -69,7 +68,7 @@ sigaltstack signal snprintf stdout strcmp vsnprintf
 
 @pytest.fixture(params=MACHINES)
 def machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """A machine that the toolchain takes this one for. zig is told, as it would compile for the one that it runs on."""
+    """A machine that the toolchain takes this one for."""
     made = MACHINES[request.param]
     monkeypatch.delenv("KITTENS_CLANG", raising=False)
     # The compiler's own parts for a machine take it half a minute: they stay where the simulator keeps them.
@@ -81,20 +80,7 @@ def machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         there.setattr(toolchain, "_has_avx2", lambda: made.avx2)
         clang = toolchain.compiler()
 
-    def told(command: tuple[str, ...], *more: str) -> tuple[str, ...]:
-        return (
-            (*command, "-target", made.triple, *more)
-            if command[1:2] in (("cc",), ("build-lib",))
-            else command
-        )
-
-    other = dataclasses.replace(
-        clang,
-        compile=told(clang.compile),
-        hosted=told(clang.hosted, "-Werror"),
-        link=told(clang.link),
-        archive=told(clang.archive),
-    )
+    other = dataclasses.replace(clang, hosted=(*clang.hosted, "-Werror"))
     monkeypatch.setattr(toolchain, "compiler", lambda: other)
     return made
 
@@ -137,6 +123,8 @@ def check_mach(library: bytes, machine: Machine) -> None:
     commands = list(mach_commands(library))
     wanted = [body[24:].rstrip(b"\0") for command, body in commands if command == 12]
     assert wanted == [b"/usr/lib/libSystem.B.dylib"]
+    oldest = [struct.unpack_from("<I", body, 12)[0] for command, body in commands if command == 0x32]
+    assert oldest == [11 << 16]  # the macOS that it asks for, whichever there is here
     if machine.processor == "arm64":
         assert 0x1D in [command for command, _ in commands]  # a signature: Apple's chips load nothing without
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 import shutil
 import sys
@@ -74,6 +75,23 @@ def test_the_same_compiler_elsewhere_finds_what_was_built(
     monkeypatch.setattr(toolchain, "compiler", lambda: other)
     monkeypatch.setattr(toolchain, "_run", lambda *_: pytest.fail("the compiler was run again"))
     run_convert(cache)
+
+
+def test_a_compiler_of_the_system_without_headers_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Debian's gcc comes without libc6-dev where recommendations are not followed: zig found no stdlib.h."""
+    found = tmp_path / "cc"
+    found.write_text(
+        "#!/bin/sh\necho '#include <...> search starts here:' >&2; echo ' /nowhere' >&2; echo 'End of search list.' >&2\n"
+    )
+    found.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv("CC", raising=False)
+    text = tmp_path / "text.cpp"
+    text.write_text("#include <stdlib.h>\nvoid* memory() { return malloc(1); }\n")
+    command = [*toolchain.compiler().hosted, "-c", str(text), "-o", str(tmp_path / "text.o")]
+    toolchain._run(command, tmp_path / "cache")
 
 
 def test_a_compiler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

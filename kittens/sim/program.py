@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 import struct
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -264,8 +265,10 @@ def check(source: str, vendor: Vendor, entry: str, arch: str | None = None) -> N
 def _unit(source: str, vendor: Vendor, entry: str, arch: str | None) -> Unit:
     """What the host compiler is given."""
     machine = platform.machine().lower()
-    if machine not in ("x86_64", "amd64", "arm64", "aarch64"):
-        raise ArgumentError(f"the simulator runs on x86-64 and arm64, not on {machine}")
+    if machine not in ("x86_64", "amd64", "arm64", "aarch64") or sys.platform not in ("linux", "darwin"):
+        raise ArgumentError(
+            f"the simulator runs on x86-64 and arm64, Linux and macOS, not on {machine} and {sys.platform}"
+        )
     chosen = vendor.arch(arch)
     if vendor.entry is None:
         ending = f"KT_SIM_ENTRY({entry})\n"

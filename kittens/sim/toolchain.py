@@ -38,6 +38,8 @@ _FLAGS = (
     "-fno-strict-aliasing",
 )
 
+_UNCHECKED = "-fno-sanitize=all"  # zig compiles with checks, unless told
+
 
 class BuildError(KittensError, RuntimeError):
     """The host compiler refused the source; the message is its diagnostics."""
@@ -71,8 +73,8 @@ def compiler() -> Clang:
     if named:
         command = tuple(shlex.split(named))
         zig = any(Path(word).name in ("zig", "ziglang") for word in command)
-        whole = (*command, *(_zig_machine(level) if zig else _machine(level)))
-        return Clang(whole, whole, (*command, "-shared"), heads=not zig)
+        whole = (*command, *((*_zig_machine(level), _UNCHECKED) if zig else _machine(level)))
+        return Clang(whole, whole, (*(whole if zig else command), "-shared"), heads=not zig)
     found = find_spec("ziglang")
     if found is None or not found.submodule_search_locations:
         raise UnavailableError(
@@ -88,14 +90,13 @@ def _clang_of_zig(zig: str, level: int) -> Clang:
     `zig cc` hashes every input and starts itself twice more, which takes as long as compiling a small kernel does.
     Its parts are called directly where a library needs nothing of the system.
     """
-    processor, checks = _zig_machine(level)
-    hosted = (zig, "cc", processor, checks)
+    machine = _zig_machine(level)
+    hosted = (zig, "cc", *machine, _UNCHECKED)
     if sys.platform != "linux":
         return Clang(hosted, hosted, (*hosted, "-shared"), heads=False, zig=zig)
-    target = f"--target={platform.machine()}-linux-gnu"
     linker = (zig, "ld.lld", "-shared", "--gc-sections", "--exclude-libs=ALL", "--strip-debug")
-    direct = (zig, "clang", target, *_machine(level), "-nostdinc")
-    archive = (zig, "build-lib", "-fcompiler-rt", "-fstrip", "-fPIC", "-O", "ReleaseFast", processor)
+    direct = (zig, "clang", f"--target={_zig_target()}", *_machine(level), "-nostdinc")
+    archive = (zig, "build-lib", "-fcompiler-rt", "-fstrip", "-fPIC", "-O", "ReleaseFast", *machine)
     return Clang(direct, hosted, linker, heads=True, zig=zig, archive=archive)
 
 
@@ -103,14 +104,28 @@ def _machine(level: int) -> tuple[str, ...]:
     return (f"-march=x86-64-v{level}",) if level else ()
 
 
-def _zig_machine(level: int) -> tuple[str, str]:
-    """zig compiles for this very processor, and with checks, unless told, and spells levels its own way."""
-    return (f"-mcpu=x86_64_v{level}" if level else "-mcpu=baseline", "-fno-sanitize=all")
+def _zig_machine(level: int) -> tuple[str, ...]:
+    """zig compiles for this very processor, unless told, and spells levels its own way.
+
+    Told the target, it takes the C library's headers that it brings. Else it asks the system's compiler for its own, and
+    fails where there is such a compiler and no headers, or an SDK of macOS that it cannot read yet.
+    """
+    processor = f"-mcpu=x86_64_v{level}" if level else "-mcpu=baseline"
+    return ("-target", _zig_target(), processor)
+
+
+def _zig_target() -> str:
+    processor = "x86_64" if _is_x86() else "aarch64"
+    return f"{processor}-macos.11.0" if sys.platform == "darwin" else f"{processor}-linux-gnu"
+
+
+def _is_x86() -> bool:
+    return platform.machine().lower() in ("x86_64", "amd64")
 
 
 def _level() -> int:
     """The level of x86-64's instruction set, which a cache can share between machines of the last ten years; else 0."""
-    if platform.machine().lower() not in ("x86_64", "amd64"):
+    if not _is_x86():
         return 0
     return 3 if _has_avx2() else 2
 
