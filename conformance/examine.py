@@ -28,8 +28,8 @@ class Row:
     """The result of a case on a target.
 
     verdict: "passed", "failed", or "refused" (the target says that it does not do this, with the reason in
-    `message`). how: "executed" or "simulated". ratio: largest observed error over its bound. judged: number
-    of elements compared.
+    `message`). how: "executed", "simulated", or "compiled" where nothing was run. ratio: largest observed error
+    over its bound. judged: number of elements compared.
     """
 
     case: str
@@ -69,6 +69,22 @@ def examine(case: Case, target: Target, numerics: Numerics | None = None) -> Row
     return Row(
         case.name, str(target), verdict, how, float(ratio), judged, time.perf_counter() - start, message
     )
+
+
+def build(case: Case, target: Target) -> Row:
+    """Compile the kernel of a case for a target, as a call would, and run nothing. It passes if it compiles."""
+    start = time.perf_counter()
+    refusal = refused(case, target, plugins.ask("kittens_numerics", target))
+    if refusal:
+        return Row(case.name, str(target), "refused", message=refusal)
+    verdict, message = "passed", ""
+    try:
+        ready = prepare(case, target)
+        function = case.kernel.trace(ready.described, ready.constants, len(ready.grid))
+        plugins.ask("kittens_compile", target, function=function)
+    except Exception as error:
+        verdict, message = "failed", f"{type(error).__name__}: {error}"
+    return Row(case.name, str(target), verdict, "compiled", 0.0, 0, time.perf_counter() - start, message)
 
 
 def refused(case: Case, target: Target, numerics: Numerics) -> str:

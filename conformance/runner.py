@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import importlib.metadata
 import json
 import multiprocessing
@@ -17,7 +18,7 @@ from typing import Any
 from kittens import plugins
 from kittens.conformance.case import Case, select
 from kittens.conformance.cases import all_cases
-from kittens.conformance.examine import Row, examine
+from kittens.conformance.examine import Row, build, examine
 from kittens.targets import Target, parse
 
 #: Cases handed to a worker process at a time.
@@ -94,12 +95,13 @@ def run(
     jobs: int | None = None,
     progress: Progress | None = None,
     max_cost: float | None = None,
+    compile_only: bool = False,
 ) -> Report:
     """Run the cases that `pattern` and `max_cost` select on each target.
 
-    stop_first: end at the first failure. jobs: worker processes (as many as processors by default; a device
-    is used from one). progress: called with (rows done, rows in all, the latest row). Raises TargetError for
-    an unknown target.
+    compile_only: compile them, and run nothing. stop_first: end at the first failure. jobs: worker processes (as
+    many as processors by default; a device is used from one). progress: called with (rows done, rows in all, the
+    latest row). Raises TargetError for an unknown target.
     """
     several = [targets] if isinstance(targets, (str, Target)) else list(targets)
     chosen = [plugins.check(parse(t)) for t in several]
@@ -108,7 +110,7 @@ def run(
     rows: list[Row] = []
     total = len(cases) * len(chosen)
     for target in chosen:
-        for row in _rows(target, cases, jobs):
+        for row in _rows(target, cases, jobs, compile_only):
             rows.append(row)
             if progress is not None:
                 progress(len(rows), total, row)
@@ -147,19 +149,19 @@ def circumstances(targets: list[Target], start: datetime.datetime) -> dict[str, 
     }
 
 
-def _rows(target: Target, cases: list[Case], jobs: int | None) -> Iterator[Row]:
+def _rows(target: Target, cases: list[Case], jobs: int | None, compile_only: bool) -> Iterator[Row]:
     """Rows in the order of the cases. A device is used from one process unless `jobs` says otherwise."""
-    hosted = target.backend == "numpy" or target.simulated
+    hosted = target.backend == "numpy" or target.simulated or compile_only
     workers = jobs or (_processors() if hosted else 1)
     if workers == 1 or len(cases) <= CHUNK:
-        yield from (examine(case, target) for case in cases)
+        yield from map(functools.partial(build if compile_only else examine, target=target), cases)
         return
     names = [case.name for case in cases]
     chunks = [names[i : i + CHUNK] for i in range(0, len(names), CHUNK)]
     # spawn: a fork of a process that has threads (a progress bar, a BLAS) may hang.
     context = multiprocessing.get_context("spawn")
     with _one_thread_each(), ProcessPoolExecutor(workers, context, initializer=all_cases) as pool:
-        futures = [pool.submit(_examine_named, str(target), chunk) for chunk in chunks]
+        futures = [pool.submit(_examine_named, str(target), chunk, compile_only) for chunk in chunks]
         try:
             for future in futures:
                 yield from future.result()
@@ -185,6 +187,6 @@ def _one_thread_each() -> Iterator[None]:
             del os.environ[name]
 
 
-def _examine_named(target: str, names: list[str]) -> list[Row]:
+def _examine_named(target: str, names: list[str], compile_only: bool) -> list[Row]:
     table = all_cases()
-    return [examine(table[name], parse(target)) for name in names]
+    return [(build if compile_only else examine)(table[name], parse(target)) for name in names]

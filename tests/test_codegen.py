@@ -179,6 +179,8 @@ def _heads(packed: bool, dtype: str, width: int) -> tuple[list[object], list[obj
         ("cuda:sm_90a", "attention_varlen_forward", "float16", 50, 511),
         ("cuda:sm_90a", "attention_backward_q", "bfloat16", 50, 511),
         ("cuda:sm_90a", "attention_backward_q", "float32", 100, None),
+        ("cuda:sm_90a", "attention_forward", "float8_e4m3fn", 128, None),
+        ("cuda:sm_90a", "attention_forward", "float8_e5m2", 160, None),
         ("cuda:sm_90a", "attention_varlen_backward_kv", "bfloat16", 100, None),
         ("cuda:sm_80", "attention_forward", "bfloat16", 160, None),
         ("cuda:sm_80", "attention_varlen_forward", "bfloat16", 112, 511),

@@ -16,6 +16,7 @@ from kittens import conformance, plugins
 from kittens.conformance import Case, Out, all_cases, examine, runner, select
 from kittens.conformance.buffers import GUARD, allocate, poison
 from kittens.conformance.case import LAYOUTS
+from kittens.conformance.examine import build
 from kittens.conformance.judge import Bounded, exactly
 from kittens.conformance.verdict import compare
 from kittens.dtypes import ALL, BY_NAME, DType
@@ -81,6 +82,29 @@ def test_a_run_of_nothing_is_not_ok() -> None:
 def test_unknown_targets_are_refused() -> None:
     with pytest.raises(kt.TargetError):
         conformance.run("abacus")
+
+
+def test_cases_are_compiled_where_nothing_runs() -> None:
+    """With no device: what compiles passes, what spills fails with the line, and nothing is called run."""
+    from kittens.backends.hip.compile import available
+
+    if available():
+        pytest.skip(available())
+    report = conformance.run("hip:gfx1100", "add/float32", jobs=1, compile_only=True)
+    assert report.ok and {r.how for r in report.rows if r.verdict == "passed"} == {"compiled"}
+    assert all(r.judged == 0 for r in report.rows)
+    refused = conformance.run("hip:gfx1100", "add/float64", compile_only=True).rows
+    assert {r.verdict for r in refused} == {"refused"}
+
+    @kt.kernel
+    def greedy(out):
+        x = kt.arange(512).to(kt.float32)
+        table = kt.sin(x[:, None] * x[None, :])
+        kt.store(out, (0, 0), table / table.sum(axis=1)[:, None])
+
+    case = Case("greedy", greedy, lambda: {"out": Out(F32, (512, 512))})
+    row = build(case, Target("hip", "gfx1100"))
+    assert row.verdict == "failed" and "greedy" in row.message and "hint: use smaller tiles" in row.message
 
 
 class Abacus:

@@ -128,9 +128,7 @@ def rows(target: Target, kernel: str, arguments: dict[str, Any]) -> Rows | None:
 
 
 #: Programs that fill an H200's 132 processors, or nearly.
-_FULL, _PROCESSORS = 100, 132
-#: By how much tiles of 256 x 192 are faster than those of 128 x 256 where both fill the processors, and results from which on.
-_LARGER, _LARGE = 1.04, 1 << 26
+_FULL = 100
 
 
 def _matmul_by_engine(arguments: dict[str, Any]) -> dict[str, int]:
@@ -153,17 +151,6 @@ def _matmul_by_engine(arguments: dict[str, Any]) -> dict[str, int]:
     if arguments["accumulate"] == "promoted":
         widest = min(widest, 192 if m * n >= 1 << 26 else 128)
     batch, row = math.prod(a.shape[:-2]), 128 // a.dtype.bytes
-
-    def filled(bm: int, bn: int) -> float:
-        """What part of the processors' time such tiles leave to the product itself."""
-        tiles = -(-m // bm) * -(-n // bn) * batch
-        return m * n * batch / (-(-tiles // _PROCESSORS) * _PROCESSORS * bm * bn)
-
-    plain = (
-        widest == 256 and a.dtype.bits == 16 and not (scaled or more) and c.dtype.bits == 16 and _copied(c)
-    )
-    if plain and m * n * batch >= _LARGE and filled(256, 192) * _LARGER >= filled(128, 256):
-        return {"BM": 256, "BN": 192, "BK": row}
     for bm, bn, bk in ((128, min(widest, 256), row), (128, 128, row), (128, 64, row)):
         if bn <= widest and -(-m // bm) * -(-n // bn) * batch >= _FULL and m > bm // 2:
             return {"BM": bm, "BN": bn, "BK": bk}
@@ -233,8 +220,12 @@ def _aligned(x: TensorArg) -> bool:
 def _attention(kernel: str, width: int, itemsize: int) -> dict[str, int]:
     row_bytes = width * itemsize
     if kernel == "attention_forward":
-        narrower = (128 < width < 192) if itemsize == 2 else (64 < width < 128 or width > 192)
-        return {"BM": 64, "BN": 32} if narrower else {}
+        narrower = {
+            1: width > 64,
+            2: 128 < width < 192,
+            4: 64 < width < 128 or width > 192,
+        }
+        return {"BM": 64, "BN": 32} if narrower[itemsize] else {}
     if kernel == "attention_backward_q" and (width <= 32 or 64 < width < 128):
         return {"BM": 64, "BN": 32}
     if row_bytes > 512:

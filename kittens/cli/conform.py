@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -30,49 +31,62 @@ _MOST_FAILURES = 20
 @click.option(
     "-j", "jobs", type=click.IntRange(min=1), help="Processes to run cases in.  [default: one a core]"
 )
+@click.option(
+    "--compile",
+    "compile_only",
+    is_flag=True,
+    help="Compile the cases and run none: the device need not be here.",
+)
 @options.to_json
 def conform(
-    names: tuple[str, ...], pattern: str | None, stop_first: bool, jobs: int | None, json_file: str | None
+    names: tuple[str, ...],
+    pattern: str | None,
+    stop_first: bool,
+    jobs: int | None,
+    compile_only: bool,
+    json_file: str | None,
 ) -> None:
     """Run the same cases on every TARGET and judge the results by error bounds.
 
     A case passes if observed error / bound is at most 1; exact operations must match bit for bit. The exit
-    code is 0 if all cases passed, 1 if one failed or none ran, 3 if a target cannot run here.
+    code is 0 if all cases passed, 1 if one failed or none ran, 3 if a target cannot run (or compile) here.
     """
     from kittens import conformance
 
     check_writable(json_file)
     targets = [str(plugins.check(parse(name))) for name in names or ("numpy",)]
     for name in targets:
-        _check_runs(name)
+        _check_can(name, ("compile",) if compile_only else ("execute", "simulate"))
     with progress("cases") as show:
         report = conformance.run(
             targets,
             pattern=pattern,
             stop_first=stop_first,
             jobs=jobs,
+            compile_only=compile_only,
             progress=lambda done, total, row: show(done, total, row.case.partition("/")[0]),
         )
     if json_file is not None:
         write_text(json_file, report.to_json(indent=2))
     if json_file != "-":
-        _print(report)
+        _print(report, compile_only)
     if not report.ok:
         raise SystemExit(1)
 
 
-def _check_runs(name: str) -> None:
-    """Raise UnavailableError if a target can neither execute nor simulate here."""
+def _check_can(name: str, ways: Sequence[str]) -> None:
+    """Raise UnavailableError if a target can be had in none of these ways here."""
     plain = str(parse(name).backend if parse(name).index is not None else name)
     for info in plugins.targets():
-        if info.name == plain and not {"execute", "simulate"} & set(info.can):
-            why = info.missing.get("execute") or "its backend says nothing about it"
+        if info.name == plain and not set(ways) & set(info.can):
+            why = info.missing.get(ways[0]) or "its backend says nothing about it"
+            does = "run" if "execute" in ways else "compile"
             raise UnavailableError(
-                f"{name} cannot run kernels here: {why}", hint="`kittens doctor` lists what can"
+                f"{name} cannot {does} kernels here: {why}", hint="`kittens doctor` lists what can"
             )
 
 
-def _print(report: Any) -> None:
+def _print(report: Any, compile_only: bool) -> None:
     """The failures, the table of groups, and one line that sums up."""
     out = console()
     failures = report.failures
@@ -95,6 +109,9 @@ def _print(report: Any) -> None:
     for target in report.targets():
         s = report.summary(target)
         said = f"{s.cases} cases, {s.passed} passed, {s.failed} failed, {s.refused} refused"
+        if compile_only:
+            out.print(f"{target} (compiled, not run): {said}", markup=False)
+            continue
         ratio = f"largest error / bound {_ratio(s.largest_ratio)}" + (
             f" at {s.largest_case}" if s.largest_ratio else ""
         )

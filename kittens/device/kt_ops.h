@@ -78,11 +78,12 @@ KT_FN kt_i32 kt_turning(kt_i64 distance, kt_i64 growth) {
 KT_FN kt_i64 kt_cut(kt_i64 i, kt_i64 n) { return i < 0 ? 0 : i < n ? i : n; }
 // How many of `size` positions from `size * coordinate` on lie in 0 .. extent. No tensor reaches position 2^47, and up to there
 // products do not wrap.
-#define KT_BEYOND(coordinate) (kt_u32(KT_HIGH(coordinate)) > 0x7fffu)
+// The sign of KT_BEYOND says so: adding sets it from 2^47 on.
+#define KT_BEYOND(coordinate) (KT_HIGH(coordinate) | kt_i32(kt_u32(KT_HIGH(coordinate)) + 0x7fff8000u))
 KT_FN kt_i32 kt_limit(kt_i64 coordinate, kt_i32 size, kt_i64 extent) {
   kt_i64 left = extent - coordinate * size;
   kt_i32 high = KT_HIGH(left);  // comparisons of 32 bits
-  if (KT_BEYOND(coordinate) || high < 0) return 0;
+  if ((KT_BEYOND(coordinate) | high) < 0) return 0;
   return high > 0 || kt_u32(left) >= kt_u32(size) ? size : kt_i32(left);
 }
 // The same where `yes` holds, else 0, with no branch: what views of several tensors load may follow each other.
@@ -90,7 +91,7 @@ KT_FN kt_i32 kt_limit_if(bool yes, kt_i64 coordinate, kt_i32 size, kt_i64 extent
   kt_i64 left = extent - coordinate * size;
   kt_i32 high = KT_HIGH(left);
   kt_u32 low = high != 0 ? 0xffffffffu : kt_u32(left);
-  return !yes || KT_BEYOND(coordinate) || high < 0 ? 0 : kt_i32(low < kt_u32(size) ? low : kt_u32(size));
+  return !yes || (KT_BEYOND(coordinate) | high) < 0 ? 0 : kt_i32(low < kt_u32(size) ? low : kt_u32(size));
 }
 // Where the tile at a coordinate begins, for engines that take 32 bits; what lies further out is outside of any tensor.
 KT_FN kt_i32 kt_position(kt_i64 coordinate, kt_i32 size) {
