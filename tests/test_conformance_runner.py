@@ -13,7 +13,7 @@ import pytest
 
 import kittens as kt
 from kittens import conformance, plugins
-from kittens.conformance import Case, Out, all_cases, examine, runner, select
+from kittens.conformance import Case, Out, all_cases, examine, runner, sanitize, select
 from kittens.conformance.buffers import GUARD, allocate, poison
 from kittens.conformance.case import LAYOUTS
 from kittens.conformance.examine import build
@@ -105,6 +105,18 @@ def test_cases_are_compiled_where_nothing_runs() -> None:
     case = Case("greedy", greedy, lambda: {"out": Out(F32, (512, 512))})
     row = build(case, Target("hip", "gfx1100"))
     assert row.verdict == "failed" and "greedy" in row.message and "hint: use smaller tiles" in row.message
+
+
+def test_what_sanitizers_watch_runs_and_tells_differences(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sanitize.watch("numpy", ["decoding", "rows", "products"], 1)
+    assert capsys.readouterr().out.split() == ["decoding", "done", "rows", "done", "products", "done"]
+    for wrong, said in ((np.array([1.0, np.inf]), "not finite"), (np.random.default_rng(0).random, "differ")):
+        made = (lambda *_, x=wrong: [x]) if isinstance(wrong, np.ndarray) else (lambda *_, x=wrong: [x(3)])
+        monkeypatch.setitem(sanitize.NAMES, "rows", made)
+        with pytest.raises(AssertionError, match=said):
+            sanitize.watch("numpy", ["rows"], 1)
 
 
 class Abacus:

@@ -23,7 +23,7 @@ from kittens.cli import main
 from kittens.codegen.predict import predict, work
 from kittens.conformance import Row
 from kittens.errors import ArgumentError, KittensError, UnavailableError
-from kittens.examples import Example, library, shaped, usual
+from kittens.examples import Example, library, library_names, shaped, usual
 from kittens.kernel import Kernel, Tunable
 from kittens.plugins import hookimpl
 from kittens.runtime import Launch, Run
@@ -601,3 +601,31 @@ def test_unknown_kinds_of_error_are_not_hidden(gem: Gem, monkeypatch: pytest.Mon
     with pytest.raises(ZeroDivisionError):
         found_on(gem)
     assert not issubclass(ZeroDivisionError, KittensError)
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_90a", "hip:gfx950", "metal:apple9"])
+def test_shipped_values_are_of_tunables_that_there_are(target: str) -> None:
+    place = plugins.manager().hook.kittens_tuned(target=parse(target))
+    kernels = {tuned.identity(k): k for k in map(library, library_names())}
+    for shipped in tuned.load(place).values():
+        for name, classes in shipped.items():
+            for entry in classes.values():
+                named = kernels[name].constants
+                assert all(isinstance(named[n], Tunable) for n in entry["constants"])
+
+
+def test_values_that_are_shipped_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KITTENS_TUNED", "")
+    x = kt.spec("bfloat16", (65536, 4096))
+    softmax = library("softmax")
+    arguments, given = softmax.bind((x, x), {"resident": True, "whole": True, "BN": 4096})
+    (entry,) = (
+        e
+        for e in tuned.load(plugins.manager().hook.kittens_tuned(target=parse("cuda")))["cuda:sm_90a"][
+            tuned.identity(softmax)
+        ].values()
+    )
+    target = parse("cuda:sm_90a")
+    assert softmax.settle(target, arguments, given)["BM"] == entry["constants"]["BM"]
+    monkeypatch.setitem(entry["constants"], "BM", 7)
+    assert softmax.settle(target, arguments, given)["BM"] == 7
