@@ -198,6 +198,14 @@ def test_attention_of_heads_of_any_width_compiles_without_spills(target, kernel,
     assert taken["spilled_bytes"] == 0
 
 
+@pytest.mark.parametrize("target", ["cuda:sm_90a", "hip:gfx950", "metal"])
+def test_tiles_that_no_program_holds_are_refused_at_once(target: str) -> None:
+    x = kt.spec("float32", (10**9, 64))
+    with pytest.raises(kt.UnavailableError, match="too large for") as caught:
+        softmax.plan(target, x, x, BM=10**9)
+    assert "use smaller tiles" in str(caught.value) and "softmax" in str(caught.value)
+
+
 def test_spills_are_an_error_with_advice() -> None:
     needs_compiler()
 

@@ -14,7 +14,7 @@ from kittens.codegen.schedule import Schedule, faults, ping_pong
 from kittens.codegen.views import Resolved, resolve
 from kittens.dtypes import BY_NAME
 from kittens.errors import InternalError, UnavailableError
-from kittens.ir import Function, Op, Region, TensorType, Value, base
+from kittens.ir import Function, Op, Region, TensorType, TileType, Value, base
 from kittens.layouts import Cost, Shared, Tiled, transpose
 
 ALIGN = 128
@@ -276,6 +276,10 @@ class Plan:
         return lines
 
 
+#: Elements of a tile from which on it is not even planned: a processor's registers hold a sixteenth.
+_MOST_ELEMENTS = 1 << 20
+
+
 def make_plan(function: Function, machine: Machine) -> Plan:
     """Plan a function for a machine. Raises UnavailableError with advice where it does not fit."""
     _check(function, machine)
@@ -297,6 +301,12 @@ def _check(function: Function, machine: Machine) -> None:
                 raise UnavailableError(
                     f"{machine.target} has no float64: it exists on the reference only",
                     hint="convert with .to(kt.float32), or run on numpy",
+                    location=op.location,
+                )
+            if isinstance(value.type, TileType) and value.type.size > _MOST_ELEMENTS:
+                raise UnavailableError(
+                    f"a tile {value.type} is too large for {machine.target}",
+                    hint=f"no program holds {_MOST_ELEMENTS} elements: use smaller tiles (the kernel's tunables)",
                     location=op.location,
                 )
         if op.name == "store_add" and dtype_of(op.operands[-1]) not in machine.atomics:

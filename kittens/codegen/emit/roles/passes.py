@@ -137,7 +137,7 @@ def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
         start(writer, body.late, body.names[body.late.result], _late_values(body), body.words)
         if writer.in_turn:
             writer.pass_turn()
-    ops = _in_order(writer, region, body)
+    ops = _in_order(region, body)
     spared = factors(ops, writer.uses) if body.late and writer.crowded else {}
     inner = {op for before in spared.values() for op in before}
     writer.votes.clear()
@@ -191,15 +191,14 @@ def _pass(writer: Compute, region: Region, body: _Pass, *, first: bool) -> None:
             advance(writer, ring)
 
 
-def _in_order(writer: Compute, region: Region, body: _Pass) -> list[Op]:
+def _in_order(region: Region, body: _Pass) -> list[Op]:
     """The operations of a pass: those first that the late product's sums wait for, if nothing but values is at stake.
 
     These sums then land, and are scaled, before the threads turn to what takes them longest; meanwhile the other teams' products
     are under way, and this team's next ones wait for nothing but its words.
     """
-    ops, staged = region.ops, writer.plan.staged
-    effects = (op for op in ops if op.name != "yield" and not OPS[op.name].pure)
-    if body.late is None or not all(op.name == "load" and op.result in staged for op in effects):
+    ops = region.ops
+    if body.late is None or not all(OPS[op.name].pure for op in ops if op.name != "yield"):
         return ops
     first = behind(body.late.operands[2:])
     return [*(op for op in ops if op in first), *(op for op in ops if op not in first)]
