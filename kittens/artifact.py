@@ -78,11 +78,11 @@ class TileMap:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of emitted code: kind is "pointer", "extent", "stride", "map", "scalar", "grid", "counter" or "log".
+    """A parameter of emitted code: kind is "pointer", "extent", "stride", "map", "scalar", "grid", "counter", "first" or "log".
 
     `name` and `axis` say whose pointer, extent or stride, `map` how a map copies `name`; `ctype` and `text` how the source
-    declares it. A counter is the address of 32 bits of zeros, which the kernel leaves at zero; a log is that of an empty
-    one of `codegen.printing`.
+    declares it. A counter is the address of 32 bits of zeros, which the kernel leaves at zero; first is the program that a
+    launch begins with, where programs are launched one by one; a log is an empty one of `codegen.printing`.
     """
 
     kind: str

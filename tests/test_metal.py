@@ -321,6 +321,28 @@ def test_arrays_go_to_the_device_and_back(mac) -> None:
     assert (mac.DEVICES[0].compiled[0].language, mac.DEVICES[0].compiled[0].math) == (0x30001, 0)
 
 
+def test_programs_that_wait_for_turns_are_launched_one_by_one(mac, monkeypatch) -> None:
+    @kt.kernel(grid=lambda x: kt.cdiv(x.shape[0], 16))
+    def added(x, out, turns):
+        i = kt.program_id()
+        kt.store_add(out, (0, 0), kt.load(x, (i, 0), (16, 32)), turn=(turns[0], i))
+
+    x = RNG.standard_normal((75, 32)).astype(np.float32)
+    want, have = np.zeros((16, 32), np.float32), np.zeros((16, 32), np.float32)
+    counts, turns = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    grids = []
+    dispatch = fake_metal.Encoder.dispatchThreadgroups_threadsPerThreadgroup_
+    monkeypatch.setattr(
+        fake_metal.Encoder,
+        "dispatchThreadgroups_threadsPerThreadgroup_",
+        lambda self, grid, threads: (grids.append(tuple(grid)), dispatch(self, grid, threads)),
+    )
+    added(x, want, counts, on="numpy")
+    added(x, have, turns, on="metal")
+    np.testing.assert_array_equal(have, want)
+    assert grids == [(1, 1, 1)] * 5 and turns[0] == counts[0] == 5
+
+
 def test_what_kernels_print_comes_back_in_a_buffer(mac, capsys) -> None:
     @kt.kernel(grid=2)
     def tell(x, by):

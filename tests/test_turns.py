@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kittens as kt
+from kittens.backends.cuda.machine import machine
+from kittens.codegen import make_plan
 from kittens.text import parse
 
 TARGETS = [
     f"{t}@sim"
-    for t in ("cuda:sm_80", "cuda:sm_90a", "hip:gfx942", "hip:gfx950", "hip:gfx1100", "hip:gfx1201")
+    for t in ("cuda:sm_80", "cuda:sm_90a", "hip:gfx942", "hip:gfx950", "hip:gfx1100", "hip:gfx1201", "metal")
 ]
 
 
@@ -102,10 +105,9 @@ def test_parts_of_a_product_are_added_in_turn(order: str) -> None:
     assert (turns == parts).all()
 
 
-@pytest.mark.parametrize("target", ["metal@sim", "metal:apple9@sim"])
-def test_targets_whose_programs_do_not_wait_refuse(target: str) -> None:
+def test_machines_whose_programs_do_not_wait_refuse() -> None:
     with pytest.raises(kt.UnavailableError, match="do not wait for each other"):
-        added(*arrays(40), on=target)
+        make_plan(added.ir(*arrays(40)), dataclasses.replace(machine("sm_80"), turns=False))
 
 
 @pytest.mark.sim

@@ -13,7 +13,7 @@ from kittens.backends.metal.compile import build_pipeline, device, emitted
 from kittens.backends.metal.machine import machine
 from kittens.codegen.pipeline import planned
 from kittens.codegen.printing import new_log, show
-from kittens.codegen.simulate import packed, values
+from kittens.codegen.simulate import launches, values
 from kittens.errors import CheckError, UnavailableError
 from kittens.ir import Function
 from kittens.runtime import Launch, programs
@@ -62,7 +62,7 @@ def run_saved(target: Target, kernel: Artifact, arguments: dict[str, Argument], 
         return buffer, offset
 
     printed = copied(log, True) if kernel.messages else None
-    given = packed(kernel.parameters, values(kernel.parameters, arguments, grid, pointer, log=printed))
+    found = values(kernel.parameters, arguments, grid, pointer, log=printed)
     if (index, kernel.source) not in _pipelines:
         _pipelines[index, kernel.source] = build_pipeline(gpu, kernel)
     if index not in _queues:
@@ -70,14 +70,15 @@ def run_saved(target: Target, kernel: Artifact, arguments: dict[str, Argument], 
     commands = _queues[index].commandBuffer()
     encoder = commands.computeCommandEncoder()
     encoder.setComputePipelineState_(_pipelines[index, kernel.source])
-    for i, argument in enumerate(given):
-        if isinstance(argument, bytes):
-            encoder.setBytes_length_atIndex_(argument, len(argument), i)
-        else:
-            encoder.setBuffer_offset_atIndex_(*argument, i)
-    encoder.dispatchThreadgroups_threadsPerThreadgroup_(
-        Metal.MTLSizeMake(count, 1, 1), Metal.MTLSizeMake(kernel.threads, 1, 1)
-    )
+    for blocks, given in launches(kernel, found, count):  # each sees what those before it wrote
+        for i, argument in enumerate(given):
+            if isinstance(argument, bytes):
+                encoder.setBytes_length_atIndex_(argument, len(argument), i)
+            else:
+                encoder.setBuffer_offset_atIndex_(*argument, i)
+        encoder.dispatchThreadgroups_threadsPerThreadgroup_(
+            Metal.MTLSizeMake(blocks, 1, 1), Metal.MTLSizeMake(kernel.threads, 1, 1)
+        )
     encoder.endEncoding()
     commands.commit()
     commands.waitUntilCompleted()

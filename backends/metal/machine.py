@@ -70,8 +70,9 @@ def machine(arch: str) -> Machine:
     M4 Pro: 5.8 against 5.4 TFLOPS). Keys and values of attention, which all of them read, are staged, once:
     room for a second stage is worth more as occupancy.
 
-    Integers of 64 bits are added in two halves: MSL has 64-bit minima and maxima only. No turns: MSL promises no
-    threadgroup that it goes on while others wait, nor acquires and releases before version 3.2.
+    Integers of 64 bits are added in two halves: MSL has 64-bit minima and maxima only. Programs that wait for turns are
+    started one by one: MSL promises no threadgroup that it goes on while others wait, nor acquires and releases before
+    version 3.2, but what one dispatch wrote, the next one of an encoder sees.
     """
     return Machine(
         target=f"metal:{arch}",
@@ -87,4 +88,6 @@ def machine(arch: str) -> Machine:
         stages=1,
         direct=2,
         logs=True,
+        turns=True,
+        alone=True,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,6 +48,9 @@ def values(
         if p.kind == "counter":
             out.append(counter())
             continue
+        if p.kind == "first":
+            out.append(np.uint32(0))
+            continue
         if p.kind == "log":
             assert log is not None, p
             out.append(log)
@@ -76,6 +79,18 @@ def packed(parameters: Sequence[Parameter], given: Sequence[Any]) -> list[Any]:
         return pointers
     layout = np.dtype([(f"f{i}", v.dtype) for i, v in enumerate(rest)], align=True)
     return [*pointers, np.array(tuple(rest), layout).tobytes()]
+
+
+def launches(artifact: Artifact, found: list[Any], blocks: int) -> Iterator[tuple[int, list[Any]]]:
+    """What to launch, one after another, with the values of all parameters: how many blocks, and the arguments. All at once; or,
+    of a kernel whose programs are started one by one, a block each.
+    """
+    first = next((i for i, p in enumerate(artifact.parameters) if p.kind == "first"), None)
+    for number in range(1 if first is None else blocks):
+        if first is not None:
+            found[first] = np.uint32(number)
+        given = packed(artifact.parameters, found) if artifact.packed else found
+        yield (blocks if first is None else 1), given
 
 
 def simulate(
@@ -113,18 +128,17 @@ def simulate(
             return MappedArray(array, map.axes, box, map.swizzle, dims)
 
         log = new_log(artifact.messages)
-        given = values(artifact.parameters, arguments, grid, pointer, mapped, log=log)
-        if artifact.packed:
-            given = packed(artifact.parameters, given)
+        found = values(artifact.parameters, arguments, grid, pointer, mapped, log=log)
         try:
-            program.run(
-                blocks,
-                artifact.threads,
-                given,
-                shared_bytes=artifact.shared_bytes,
-                order=order,
-                cluster=artifact.cluster,
-            )
+            for many, given in launches(artifact, found, blocks):
+                program.run(
+                    many,
+                    artifact.threads,
+                    given,
+                    shared_bytes=artifact.shared_bytes,
+                    order=order,
+                    cluster=artifact.cluster,
+                )
         finally:  # what was printed before a fault is told too
             if order == ORDERS[0]:
                 show(log, artifact.messages)

@@ -109,6 +109,7 @@ _WORDS = {
     "rank",
     "counter",
     "printed",
+    "first_program",
     "cut_rows",
     "asm",
     "typeid",

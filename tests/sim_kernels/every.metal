@@ -25,6 +25,11 @@ kernel void every(kt_in in [[buffer(0)]], kt_out out [[buffer(1)]], constant flo
   kt_barrier();
   kt_sync_lanes();
   float y = x, sum = kt_atomic_add_f32(out, y);
+  kt_added();
+  if (kt_thread() == 0u) {
+    kt_turn_wait(out, 0);
+    kt_turn_pass(out, 0);
+  }
   kt_atomic_add_u64(out, 1u);
   kt_i32 count = kt_atomic_add_i32(out, 1) + kt_atomic_add_shared_i32(smem, 1);
   sum += kt_shfl(y, n) + kt_shfl_xor(y, n) + kt_shfl_up(y, n) + kt_shfl_down(y, n) + kt_shfl_xor_by<4u>(y);

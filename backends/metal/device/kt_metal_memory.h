@@ -34,6 +34,21 @@ KT_FN kt_i32 kt_atomic_add_i32(kt_out p, kt_i32 v KT_SITE) {
   return KT_NATIVE(kt_sim::atomic_add_global((void*)p, v),
                    atomic_fetch_add_explicit((device atomic_int*)p, v, memory_order_relaxed));
 }
+// The turn of a counter, which has come when a program begins whose launch begins when those before it have ended; who waits
+// for a later one waits for ever. With no counter nothing is waited for.
+KT_FN void kt_added() {}
+KT_FN void kt_turn_wait(kt_out counter, kt_i64 turn KT_SITE) {
+  KT_HERE;
+  if (!counter) return;
+  KT_NATIVE(kt_sim::turn_wait((void*)counter, turn),
+            while (kt_i64(atomic_load_explicit((device atomic_int*)counter, memory_order_relaxed)) != turn) {});
+}
+KT_FN void kt_turn_pass(kt_out counter, kt_i64 turn KT_SITE) {
+  KT_HERE;
+  if (!counter) return;
+  KT_NATIVE(kt_sim::turn_pass((void*)counter, turn),
+            atomic_store_explicit((device atomic_int*)counter, kt_i32(turn + 1), memory_order_relaxed));
+}
 #define KT_ATOMIC_64
 // Metal adds no 64 bits at once: the lower half first, and its carry with the upper. Right when all additions are done.
 KT_FN void kt_atomic_add_u64(kt_out p, kt_u64 v KT_SITE) {

@@ -87,6 +87,8 @@ def parameters(plan: Plan) -> tuple[Parameter, ...]:
                     c, given = ("kt_u32", f"{name}{NARROW}") if plan.machine.narrow else ("kt_i64", name)
                     out.append(Parameter(kind, value.name, i, c, given))
     out += [Parameter("grid", "", i, "kt_i32", f"grid_{i}") for i in range(plan.function.grid_rank)]
+    if plan.machine.alone and plan.function.ordered:
+        out.append(Parameter("first", "", 0, "kt_u32", FIRST))
     if plan.machine.logs and any(op.name == "print" for op in plan.function.body.walk()):
         out.append(Parameter("log", "", 0, "kt_out", LOG))
     return tuple(out)
@@ -105,6 +107,8 @@ def heading(plan: Plan) -> list[str]:
 NARROW = "_32"
 #: The parameter that kernels print into, where they have no printf.
 LOG = "printed"
+#: The parameter that says which program a launch begins with, where programs are started one by one.
+FIRST = "first_program"
 
 Reader = Callable[[str], str]
 #: Writes one operation.
@@ -165,9 +169,12 @@ class Writer:
         self.owner = owners(plan.function.body)
         self.loops = loops_by_index(plan.function.body)
         # Which program this is. Where some wait for those before them, it is drawn when it begins: devices do not promise to
-        # begin blocks in the order of their numbers, and some with several parts do not.
-        self.draws = plan.function.ordered and plan.roles is None  # (roles have their own way)
+        # begin blocks in the order of their numbers, and some with several parts do not. Or each is started by itself.
+        waits = plan.function.ordered
+        self.draws = waits and not self.machine.alone and plan.roles is None  # (roles have their own way)
         self.program = self.fresh("drawn") if self.draws else "kt_program_x()"
+        if waits and self.machine.alone:
+            self.program = f"({self.program} + {FIRST})"
         self.rows = "grid_0"  # the grid's first extent; in a cluster, whose programs share a number, in steps of `cluster`
         self.cluster = 1
         self.meet = "kt_barrier();"
