@@ -6,7 +6,6 @@ import importlib
 import pkgutil
 import random
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -122,16 +121,24 @@ def test_tracing_is_deterministic():
         assert str(make()) == first
 
 
-def test_tracing_attention_is_fast():
-    if sys.gettrace() or "coverage" in sys.modules:
-        pytest.skip("coverage slows Python down")
-    kernel, best = library()["attention_forward"], 9.0
-    for _ in range(20):
-        kernel._traces.clear()
-        start = time.process_time()
-        attention()
-        best = min(best, time.process_time() - start)
-    assert best < 0.02
+def test_tracing_takes_calls_in_proportion_to_what_is_traced():
+    """How long tracing takes is a bench (`kittens bench`); how much work it is, is a property of the code."""
+    if sys.getprofile() or sys.gettrace() or "coverage" in sys.modules:
+        pytest.skip("something else watches calls")
+    library()["attention_forward"]._traces.clear()
+    calls = 0
+
+    def count(frame, event, argument):
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        function = attention()
+    finally:
+        sys.setprofile(None)
+    operations = sum(1 for _ in function.body.walk())
+    assert operations > 50 and calls < 450 * operations
 
 
 @pytest.mark.parametrize(
