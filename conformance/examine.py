@@ -72,7 +72,7 @@ def examine(case: Case, target: Target, numerics: Numerics | None = None) -> Row
 
 
 def build(case: Case, target: Target) -> Row:
-    """Compile the kernel of a case for a target, as a call would, and run nothing. It passes if it compiles."""
+    """Compile the kernel of a case for a target, as `kernel.compile` does, and run nothing. It passes if it compiles."""
     start = time.perf_counter()
     refusal = refused(case, target, plugins.ask("kittens_numerics", target))
     if refusal:

@@ -175,8 +175,9 @@ def store_add(tensor: Tensor, coordinates: Any, value: Tile, *, turn: Any = None
 
     The order in which programs add is not determined, so a float result may differ from run to run; integers
     do not. With turn=(counter, n) it is: the tile is added once `counter`, an element of an int32 tensor such as
-    turns[i], is n, and then the counter is n + 1. Give each tile of memory a counter of its own, 0 at first, and let no program
-    wait for one with a higher number, in the order that program_id names. Not every target makes programs wait for each other.
+    turns[i], is n, and then the counter is n + 1. Give each tile of memory a counter of its own, 0 at first, and let no
+    program wait for one with a higher number, in the order that program_id names. (On a device that does not promise that
+    others go on meanwhile, such programs run one after another.)
     """
     view = _tensor(tensor, "kt.store_add")
     where: tuple[Tile | Tensor, ...] = (view, *_coordinates(coordinates))
@@ -488,7 +489,7 @@ def device_print(text: str | Any, *values: Tile) -> None:
     """Print a text with `{}` in it for each value, once for each program, with the program's coordinates.
 
     On GPUs and simulators, elements of tiles follow in lines of their own. Lines of different programs come in any order. On
-    AMD's and Apple's GPUs they come when the launch has ended, which is waited for: $KITTENS_PRINT_BYTES of them, or 1 MiB (a
+    devices without printf they come when the launch has ended, which is waited for: $KITTENS_PRINT_BYTES of them, or 1 MiB (a
     line takes 8 bytes and 8 for each number in it); then how many lines more did not fit.
     """
     if not isinstance(text, str) or text.count("{}") != len(values):

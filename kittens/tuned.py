@@ -76,7 +76,7 @@ def save(
     values = json.loads(json.dumps(load(place)))
     kernels = values.setdefault(architecture(target), {}).setdefault(identity(kernel), {})
     kernels[shape_class(arguments, constants)] = {"constants": found, **facts}
-    text = json.dumps({"format": FORMAT, "values": values}, indent=1, sort_keys=True)
+    text = json.dumps({"format": FORMAT, "values": values}, indent=1, sort_keys=True) + "\n"
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         write_whole(place, text.encode())

@@ -112,9 +112,9 @@ def test_what_sanitizers_watch_runs_and_tells_differences(
 ) -> None:
     sanitize.watch("numpy", ["decoding", "rows", "products"], 1)
     assert capsys.readouterr().out.split() == ["decoding", "done", "rows", "done", "products", "done"]
-    for wrong, said in ((np.array([1.0, np.inf]), "not finite"), (np.random.default_rng(0).random, "differ")):
-        made = (lambda *_, x=wrong: [x]) if isinstance(wrong, np.ndarray) else (lambda *_, x=wrong: [x(3)])
-        monkeypatch.setitem(sanitize.NAMES, "rows", made)
+    rng = np.random.default_rng(0)
+    for made, said in ((lambda: np.array([1.0, np.inf]), "not finite"), (lambda: rng.random(3), "differ")):
+        monkeypatch.setitem(sanitize.NAMES, "rows", lambda on, size, made=made: [made()])
         with pytest.raises(AssertionError, match=said):
             sanitize.watch("numpy", ["rows"], 1)
 

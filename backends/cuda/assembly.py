@@ -15,7 +15,7 @@ _NAME = "nvdisasm"
 
 
 def disassembler() -> str | None:
-    """Where nvdisasm is: on PATH, or in a package of NVIDIA's; None if it is not installed."""
+    """Where nvdisasm is: in a package of NVIDIA's, or on PATH; None if it is not installed."""
     for package in distributions():
         if (package.metadata["Name"] or "").startswith(f"nvidia-cuda-{_NAME}"):
             for file in package.files or ():

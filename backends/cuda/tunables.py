@@ -220,12 +220,8 @@ def _aligned(x: TensorArg) -> bool:
 def _attention(kernel: str, width: int, itemsize: int) -> dict[str, int]:
     row_bytes = width * itemsize
     if kernel == "attention_forward":
-        narrower = {
-            1: width > 64,
-            2: 128 < width < 192,
-            4: 64 < width < 128 or width > 192,
-        }
-        return {"BM": 64, "BN": 32} if narrower[itemsize] else {}
+        narrow = {1: width > 64, 2: 128 < width < 192, 4: 64 < width < 128 or width > 192}[itemsize]
+        return {"BM": 64, "BN": 32} if narrow else {}
     if kernel == "attention_backward_q" and (width <= 32 or 64 < width < 128):
         return {"BM": 64, "BN": 32}
     if row_bytes > 512:

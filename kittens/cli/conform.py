@@ -69,7 +69,7 @@ def conform(
     if json_file is not None:
         write_text(json_file, report.to_json(indent=2))
     if json_file != "-":
-        _print(report, compile_only)
+        _print(report)
     if not report.ok:
         raise SystemExit(1)
 
@@ -86,7 +86,7 @@ def _check_can(name: str, ways: Sequence[str]) -> None:
             )
 
 
-def _print(report: Any, compile_only: bool) -> None:
+def _print(report: Any) -> None:
     """The failures, the table of groups, and one line that sums up."""
     out = console()
     failures = report.failures
@@ -109,17 +109,14 @@ def _print(report: Any, compile_only: bool) -> None:
     for target in report.targets():
         s = report.summary(target)
         said = f"{s.cases} cases, {s.passed} passed, {s.failed} failed, {s.refused} refused"
-        if compile_only:
-            out.print(f"{target} (compiled, not run): {said}", markup=False)
-            continue
-        ratio = f"largest error / bound {_ratio(s.largest_ratio)}" + (
-            f" at {s.largest_case}" if s.largest_ratio else ""
-        )
         how = (
             " and ".join(sorted({r.how for r in report.rows if r.target == target and r.how}))
             or "nothing ran"
         )
-        out.print(f"{target} ({how}): {said}; {ratio}", markup=False)
+        if how != "compiled":  # what was not run has no errors
+            said += f"; largest error / bound {_ratio(s.largest_ratio)}"
+            said += f" at {s.largest_case}" if s.largest_ratio else ""
+        out.print(f"{target} ({how}): {said}", markup=False)
     out.print(f"{report.seconds:.1f} s" if report.rows else "no case was selected", markup=False)
 
 

@@ -132,8 +132,9 @@ class Machine:
     late: whether copies go through registers: in such loops they are loaded before a pass's work and stored after it.
     buffers: widths in bytes of loads from a buffer that knows its range, and gives zeros beyond.
     reads: plain reads of shared memory, by bytes a lane. more_swizzles: tried where the first has bank conflicts.
-    atomics: dtypes that memory adds in at once. turns: whether programs may wait for those with lower numbers; alone: by starting one when the one before has ended, as
-    devices do that do not promise that others go on meanwhile. segment: bytes of one transaction with global memory.
+    atomics: dtypes that memory adds in at once. segment: bytes of one transaction with global memory.
+    turns: whether programs may wait for those with lower numbers; alone: by starting one when the one before has ended, for
+    devices that do not promise that others go on meanwhile.
     transposed: whether products are computed as D^T = B^T A^T, so that a lane holds neighbours of one row of D.
     narrow: whether extents and strides are taken as unsigned numbers of 32 bits; the backend sees that they are.
     parts: of the device, each with a cache of its own, to which programs are dealt in turn.

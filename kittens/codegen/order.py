@@ -13,23 +13,9 @@ from kittens.codegen.plan import Plan, owners
 from kittens.ir import Op, TensorType, Value, base
 
 #: Operations whose results may be held in another layout than the one that placement gave them.
-_MOVED = frozenset(
-    (
-        "mma",
-        "mma_scaled",
-        "sum",
-        "cumsum",
-        "max",
-        "min",
-        "argmax",
-        "any",
-        "all",
-        "loop",
-        "when",
-        "split",
-        "join",
-    )
-)
+_MOVED = frozenset([
+    "mma", "mma_scaled", "sum", "cumsum", "max", "min", "argmax", "any", "all", "loop", "when", "split", "join",
+])  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -76,9 +76,8 @@ KT_FN kt_i32 kt_turning(kt_i64 distance, kt_i64 growth) {
   return steps < 0x7fffffff ? kt_i32(steps) : 0x7fffffff;
 }
 KT_FN kt_i64 kt_cut(kt_i64 i, kt_i64 n) { return i < 0 ? 0 : i < n ? i : n; }
-// How many of `size` positions from `size * coordinate` on lie in 0 .. extent. No tensor reaches position 2^47, and up to there
-// products do not wrap.
-// The sign of KT_BEYOND says so: adding sets it from 2^47 on.
+// How many of `size` positions from `size * coordinate` on lie in 0 .. extent. No tensor reaches coordinate 2^47, and up to there
+// products do not wrap: KT_BEYOND is negative for those beyond, and those below 0.
 #define KT_BEYOND(coordinate) (KT_HIGH(coordinate) | kt_i32(kt_u32(KT_HIGH(coordinate)) + 0x7fff8000u))
 KT_FN kt_i32 kt_limit(kt_i64 coordinate, kt_i32 size, kt_i64 extent) {
   kt_i64 left = extent - coordinate * size;

@@ -76,9 +76,8 @@ def slope(value: Value, index: Value, loop: Op, owner: Mapping[Op, Op]) -> int |
         return None if value in loop.regions[0].args else 0
     if owner.get(op) is not loop:
         return 0
-    if (
-        op.name == "load" or not OPS[op.name].pure
-    ):  # a branch, a loop within this one: their operands do not tell
+    # Nor does what a load, a branch or a loop within this one gives follow from its operands.
+    if op.name == "load" or not OPS[op.name].pure:
         return None
     slopes = [slope(v, index, loop, owner) for v in op.operands]
     if all(s == 0 for s in slopes):
