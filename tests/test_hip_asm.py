@@ -23,9 +23,9 @@ from kittens.backends.hip import codeobject
 from kittens.backends.hip.compile import available, compile_source
 from kittens.backends.hip.machine import machine
 from kittens.bench import amd_counts
+from kittens.codegen.launches import values
 from kittens.codegen.pipeline import planned
 from kittens.codegen.printing import LIMIT, new_log, show
-from kittens.codegen.simulate import values
 from kittens.examples import EXAMPLES, library
 from kittens.runtime import Launch, evaluate_grid
 from kittens.targets import parse

@@ -17,8 +17,8 @@ from kittens.artifact import Artifact
 from kittens.backends.hip.codeobject import metadata
 from kittens.backends.hip.compile import compiled
 from kittens.backends.hip.machine import far, machine, wide_machine
+from kittens.codegen.launches import values
 from kittens.codegen.printing import new_log, show
-from kittens.codegen.simulate import values
 from kittens.errors import CheckError, UnavailableError
 from kittens.ir import Function
 from kittens.runtime import Launch, programs

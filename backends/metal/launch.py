@@ -11,9 +11,9 @@ from kittens.arguments import Argument, TensorArg, check_outputs
 from kittens.artifact import Artifact
 from kittens.backends.metal.compile import build_pipeline, device, emitted
 from kittens.backends.metal.machine import machine
+from kittens.codegen.launches import launches, values
 from kittens.codegen.pipeline import planned
 from kittens.codegen.printing import new_log, show
-from kittens.codegen.simulate import launches, values
 from kittens.errors import CheckError, UnavailableError
 from kittens.ir import Function
 from kittens.runtime import Launch, programs
